@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Sets up .venv beside the project if need be and runs the whole test suite. Needs Python >= 3.11, nothing else.
+# Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/setup.sh dev
+exec .venv/bin/python -m pytest -n 2 "$@"

@@ -1,0 +1,12 @@
+"""``python -m smg_trio``."""
+
+from __future__ import annotations
+
+import sys
+
+from smg_trio.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+__all__ = ["main"]

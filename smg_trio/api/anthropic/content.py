@@ -1,0 +1,216 @@
+"""Anthropic's turns to chat messages: content blocks become text, thoughts, tool calls and tool results.
+
+The messages that come out are those that vLLM 0.32 (``entrypoints/anthropic/serving.py``) makes, so that both render
+the same prompt. Besides, documents of plain text and search results are read as text. Media is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from smg_trio.api.fields import array, describe, filled_string, mapping, one_of, refuse, string, take
+from smg_trio.api.openai.messages import Message
+from smg_trio.core.errors import UnsupportedFeature
+
+_BILLING_HEADER: Final = "x-anthropic-billing-header"
+"""How a coding agent's per-request header block begins; its hash would defeat every prefix cache."""
+
+Block = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the blocks of one turn add up to."""
+
+    parts: list[Message] = field(default_factory=list)
+    calls: list[Message] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    results: list[Message] = field(default_factory=list)
+
+    def messages(self, role: str) -> list[Message]:
+        """Tool results first: they answer the turn before, whatever the user says after them."""
+        message: Message = {"role": role}
+        if self.thoughts:
+            message["reasoning"] = "".join(self.thoughts)
+        if self.calls:
+            message["tool_calls"] = self.calls
+        if self.parts:
+            message["content"] = self.parts[0]["text"] if len(self.parts) == 1 else self.parts
+        has_news = len(message) > 1 or (role == "assistant" and not self.results)
+        return [*self.results, message] if has_news else self.results
+
+
+def parse_system(value: Any, param: str = "system") -> str | None:
+    """The system prompt: a text, or blocks of text whose texts are joined.
+
+    Raises:
+        InvalidRequest: anything but text.
+    """
+    if value is None or isinstance(value, str):
+        return value or None
+    texts = []
+    for index, block in enumerate(array(value, param)):
+        path = f"{param}[{index}]"
+        if _kind(block, path) != "text":
+            raise refuse(f"{path}.type", f"must be 'text', got {describe(block['type'])}")
+        texts.append(_required(block, "text", string, path))
+    return "".join([text for text in texts if not text.startswith(_BILLING_HEADER)]) or None
+
+
+def parse_turns(value: Any, param: str = "messages") -> list[Message]:
+    """The conversation as chat messages.
+
+    Raises:
+        InvalidRequest: naming the message or block.
+        UnsupportedFeature: for media and for blocks of server tools.
+    """
+    if value is None:
+        raise refuse(param, "is required")
+    turns = array(value, param)
+    if not turns:
+        raise refuse(param, "must not be an empty array")
+    messages: list[Message] = []
+    for index, turn in enumerate(turns):
+        messages += _parse_turn(mapping(turn, f"{param}[{index}]"), f"{param}[{index}]")
+    return messages
+
+
+def _parse_turn(turn: Message, param: str) -> list[Message]:
+    role = _required(turn, "role", one_of(("user", "assistant", "system")), param)
+    content = turn.get("content")
+    if role == "system":
+        text = parse_system(content, f"{param}.content")
+        return [] if text is None else [{"role": role, "content": text}]
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    if content is None:
+        raise refuse(f"{param}.content", "is required")
+    if not isinstance(content, list):
+        raise refuse(f"{param}.content", f"expected a string or an array of blocks, got {describe(content)}")
+    readers = _USER_BLOCKS if role == "user" else _ASSISTANT_BLOCKS
+    parsed = _Turn()
+    for index, block in enumerate(content):
+        path = f"{param}.content[{index}]"
+        _reader(readers, _kind(block, path), role, path)(block, path, parsed)
+    return parsed.messages(role)
+
+
+BlockReader = Callable[[Block, str, _Turn], None]
+
+
+def _reader(readers: Mapping[str, BlockReader], kind: str, role: str, param: str) -> BlockReader:
+    reader = readers.get(kind)
+    if reader is not None:
+        return reader
+    if kind in _TEXT_BLOCKS or kind in _USER_BLOCKS or kind in _ASSISTANT_BLOCKS:
+        raise refuse(f"{param}.type", f"'{kind}' blocks are not allowed in messages of role '{role}'")
+    raise UnsupportedFeature(f"{param}: content of type {describe(kind)} is not supported.", param=param)
+
+
+def _kind(block: Any, param: str) -> str:
+    return str(_required(mapping(block, param), "type", filled_string, param))
+
+
+def _required(obj: Mapping[str, Any], key: str, reader: Callable[[Any, str], Any], param: str) -> Any:
+    found = take(obj, key, reader, prefix=f"{param}.")
+    if found is None:
+        raise refuse(f"{param}.{key}", "is required")
+    return found
+
+
+def _read_text(block: Block, param: str, turn: _Turn) -> None:
+    if text := _text_of(block, param):
+        turn.parts.append({"type": "text", "text": text})
+
+
+def _text_of(block: Block, param: str) -> str:
+    kind = block["type"]
+    if kind == "text":
+        return cast(str, _required(block, "text", string, param))
+    if kind == "document":
+        return _document_text(block, param)
+    if kind == "search_result":
+        return _search_result_text(block, param)
+    return cast(str, _required(block, "tool_name", string, param))
+
+
+def _document_text(block: Block, param: str) -> str:
+    source = _required(block, "source", mapping, param)
+    kind = _kind(source, f"{param}.source")
+    if kind == "text":
+        text = _required(source, "data", string, f"{param}.source")
+    elif kind == "content":
+        text = _result_text(source.get("content"), f"{param}.source.content")
+    else:
+        raise UnsupportedFeature(f"{param}: documents of type {describe(kind)} are not supported.", param=param)
+    title = take(block, "title", string, prefix=f"{param}.")
+    return f"{title}\n{text}" if title else str(text)
+
+
+def _search_result_text(block: Block, param: str) -> str:
+    title = _required(block, "title", string, param)
+    source = _required(block, "source", string, param)
+    return f"{title}\n{source}\n{_result_text(block.get('content'), f'{param}.content')}"
+
+
+def _read_thinking(block: Block, param: str, turn: _Turn) -> None:
+    turn.thoughts.append(_required(block, "thinking", string, param))
+
+
+def _skip_redacted(block: Block, param: str, turn: _Turn) -> None:
+    """Opaque to every model but its maker's; clients send it back with the rest of a turn."""
+
+
+def _read_tool_use(block: Block, param: str, turn: _Turn) -> None:
+    arguments = _required(block, "input", mapping, param)
+    turn.calls.append(
+        {
+            "id": _required(block, "id", filled_string, param),
+            "type": "function",
+            "function": {
+                "name": _required(block, "name", filled_string, param),
+                "arguments": json.dumps(arguments, ensure_ascii=False),
+            },
+        }
+    )
+
+
+def _read_tool_result(block: Block, param: str, turn: _Turn) -> None:
+    turn.results.append(
+        {
+            "role": "tool",
+            "tool_call_id": _required(block, "tool_use_id", filled_string, param),
+            "content": _result_text(block.get("content"), f"{param}.content"),
+        }
+    )
+
+
+def _result_text(content: Any, param: str) -> str:
+    """Nested content as text, block by block on lines of their own."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for index, block in enumerate(array(content, param)):
+        path = f"{param}[{index}]"
+        if (kind := _kind(block, path)) not in _TEXT_BLOCKS:
+            raise UnsupportedFeature(f"{path}: content of type {describe(kind)} is not supported.", param=path)
+        texts.append(_text_of(block, path))
+    return "\n".join(texts)
+
+
+_TEXT_BLOCKS: Final = frozenset({"text", "document", "search_result", "tool_reference"})
+_USER_BLOCKS: Final[Mapping[str, BlockReader]] = {
+    "text": _read_text,
+    "document": _read_text,
+    "search_result": _read_text,
+    "tool_result": _read_tool_result,
+}
+_ASSISTANT_BLOCKS: Final[Mapping[str, BlockReader]] = {
+    "text": _read_text,
+    "thinking": _read_thinking,
+    "redacted_thinking": _skip_redacted,
+    "tool_use": _read_tool_use,
+}

@@ -1,0 +1,49 @@
+"""Messages answers in one piece: the same updates as a stream, folded into one body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smg_trio.api.anthropic.answer import MessageAnswer, message_value
+from smg_trio.api.anthropic.blocks import MessageBlocks
+from smg_trio.api.blocks import BlockDelta, BlockStart
+from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.partial_json import partial_object
+from smg_trio.core.events import ChoiceUpdate, Usage
+
+
+class MessageFold:
+    """Gathers the updates of an answer, then writes its body."""
+
+    __slots__ = ("_answer", "_blocks", "_shown", "_texts")
+
+    def __init__(self, answer: MessageAnswer) -> None:
+        self._answer = answer
+        self._blocks = MessageBlocks(answer)
+        self._shown: list[BlockStart] = []
+        self._texts: list[list[str]] = []
+
+    def feed(self, update: ChoiceUpdate) -> None:
+        """Add one update."""
+        for step in self._blocks.steps(update):
+            if isinstance(step, BlockStart):
+                self._shown.append(step)
+                self._texts.append([])
+            elif isinstance(step, BlockDelta):
+                self._texts[step.index].append(step.text)
+
+    def body(self, usage: Usage) -> bytes:
+        """The whole answer as JSON."""
+        content = [self._block(start, "".join(texts)) for start, texts in zip(self._shown, self._texts, strict=True)]
+        value = message_value(self._answer, content, self._blocks.end, usage)
+        if self._blocks.kv_transfer_params is not None:
+            value["kv_transfer_params"] = self._blocks.kv_transfer_params
+        return encode_text(dump(value))
+
+    def _block(self, start: BlockStart, text: str) -> dict[str, Any]:
+        if start.call is not None:
+            call = start.call
+            return {"type": "tool_use", "id": call.call_id, "name": call.name, "input": partial_object(text)}
+        if start.kind == "thought":
+            return {"type": "thinking", "thinking": text, "signature": self._answer.signature(start.index)}
+        return {"type": "text", "text": text}

@@ -1,0 +1,220 @@
+"""Readers: one JSON value in, one typed value out, or an `InvalidRequest` that names the parameter.
+
+A reader is called with the value and the parameter's path (``messages[2].content``). Endpoints are tables
+of readers: `read_fields` looks only at the keys a body has, so a short body costs little. JSON ``null``
+is the same as an absent key, and unknown keys are ignored, as vLLM's server does.
+
+Numbers are read as generously as vLLM's request models read them (pydantic's lax mode): ``5.0`` and
+``"5"`` are integers, ``"0.5"`` is a number, ``"true"`` and ``1`` are booleans. One difference on purpose:
+a boolean is not a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import Any, TypeVar
+
+from smg_trio.core.errors import InvalidRequest
+
+T = TypeVar("T")
+Reader = Callable[[Any, str], Any]
+
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+_SHOWN_CHARS = 48
+_TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
+_FALSE_WORDS = frozenset({"false", "f", "no", "n", "off", "0"})
+
+
+def refuse(param: str, problem: str) -> InvalidRequest:
+    """An `InvalidRequest` in the one wording all refusals share; ``problem`` completes the sentence."""
+    return InvalidRequest(f"Invalid value for '{param}': {problem}.", param=param)
+
+
+def describe(value: object) -> str:
+    """A value as an error message may show it: short, and of arrays and objects only the kind."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, (list, tuple)):
+        return "an array"
+    shown = repr(value) if not isinstance(value, int) or abs(value) < 1 << 128 else "a huge integer"
+    return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}…"
+
+
+def integer(value: Any, param: str) -> int:
+    """An integer of 64 bits (what the engine's wire can carry)."""
+    number = value if type(value) is int else _lax_int(value)
+    if number is None:
+        raise refuse(param, f"expected an integer, got {describe(value)}")
+    if not INT64_MIN <= number <= INT64_MAX:
+        raise refuse(param, "the integer does not fit 64 bits")
+    return number
+
+
+def _lax_int(value: object) -> int | None:
+    if isinstance(value, float):
+        return int(value) if isfinite(value) and value == int(value) else None
+    if not isinstance(value, str):
+        return None
+    digits, point, zeros = value.strip().partition(".")
+    if point and (not digits or not zeros or zeros.strip("0")):
+        return None
+    try:
+        return int(digits)
+    except ValueError:
+        return None
+
+
+def number(value: Any, param: str) -> float:
+    """A finite number."""
+    if type(value) is not float:
+        value = _lax_float(value, param)
+    if not isfinite(value):
+        raise refuse(param, "must be a finite number")
+    return float(value)
+
+
+def _lax_float(value: object, param: str) -> float:
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    raise refuse(param, f"expected a number, got {describe(value)}")
+
+
+def boolean(value: Any, param: str) -> bool:
+    """A boolean, or one of the words and numbers that stand for one."""
+    if type(value) is bool:
+        return value
+    if isinstance(value, (int, float)) and value in (0, 1):
+        return bool(value)
+    if isinstance(value, str):
+        word = value.lower()
+        if word in _TRUE_WORDS:
+            return True
+        if word in _FALSE_WORDS:
+            return False
+    raise refuse(param, f"expected a boolean, got {describe(value)}")
+
+
+def string(value: Any, param: str) -> str:
+    """A string; numbers are not turned into text."""
+    if isinstance(value, str):
+        return value
+    raise refuse(param, f"expected a string, got {describe(value)}")
+
+
+def filled_string(value: Any, param: str) -> str:
+    """A string that is not empty."""
+    if not string(value, param):
+        raise refuse(param, "must not be an empty string")
+    return str(value)
+
+
+def mapping(value: Any, param: str) -> dict[str, Any]:
+    """An object."""
+    if isinstance(value, dict):
+        return value
+    raise refuse(param, f"expected an object, got {describe(value)}")
+
+
+def array(value: Any, param: str) -> list[Any]:
+    """An array."""
+    if isinstance(value, list):
+        return value
+    raise refuse(param, f"expected an array, got {describe(value)}")
+
+
+def array_of(reader: Callable[[Any, str], T], *, maximum: int | None = None) -> Callable[[Any, str], list[T]]:
+    """Reader of an array whose items ``reader`` reads; at most ``maximum`` items."""
+
+    def read(value: Any, param: str) -> list[T]:
+        items = array(value, param)
+        if maximum is not None and len(items) > maximum:
+            raise refuse(param, f"at most {maximum} items are allowed, got {len(items)}")
+        return [reader(item, f"{param}[{index}]") for index, item in enumerate(items)]
+
+    return read
+
+
+def within(
+    reader: Callable[[Any, str], Any],
+    minimum: float | None = None,
+    maximum: float | None = None,
+    *,
+    above: float | None = None,
+) -> Reader:
+    """Reader of a number in ``minimum..maximum`` (inclusive), or strictly ``above`` a bound."""
+
+    def read(value: Any, param: str) -> Any:
+        found = reader(value, param)
+        if minimum is not None and found < minimum:
+            raise refuse(param, f"must be at least {minimum:g}, got {describe(found)}")
+        if maximum is not None and found > maximum:
+            raise refuse(param, f"must be at most {maximum:g}, got {describe(found)}")
+        if above is not None and found <= above:
+            raise refuse(param, f"must be greater than {above:g}, got {describe(found)}")
+        return found
+
+    return read
+
+
+def one_of(words: Iterable[str]) -> Callable[[Any, str], str]:
+    """Reader of a string out of a closed list."""
+    allowed = tuple(words)
+
+    def read(value: Any, param: str) -> str:
+        if isinstance(value, str) and value in allowed:
+            return value
+        listed = ", ".join(f"'{word}'" for word in allowed)
+        raise refuse(param, f"must be one of {listed}, got {describe(value)}")
+
+    return read
+
+
+def token_id(value: Any, param: str) -> int:
+    """A token id >= 0; whether the vocabulary has it is checked where the vocabulary is known."""
+    found = integer(value, param)
+    if found < 0:
+        raise refuse(param, f"token ids must not be negative, got {found}")
+    return found
+
+
+def take(obj: Mapping[str, Any], key: str, reader: Callable[[Any, str], T], *, prefix: str = "") -> T | None:
+    """Read one key; None where it is absent or null."""
+    value = obj.get(key)
+    return None if value is None else reader(value, prefix + key)
+
+
+def read_fields(obj: Mapping[str, Any], readers: Mapping[str, Reader], prefix: str = "") -> dict[str, Any]:
+    """Read every key that is present, not null and known, into a new dict."""
+    found = {}
+    for key, value in obj.items():
+        if value is not None and (reader := readers.get(key)) is not None:
+            found[key] = reader(value, prefix + key)
+    return found
+
+
+def wire_safe(value: Any, param: str) -> Any:
+    """Any JSON value that msgpack can carry: integers of -2**63 .. 2**64-1, at any depth."""
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, int) and not INT64_MIN <= node < 1 << 64:
+            raise refuse(param, "integers must be between -2**63 and 2**64 - 1")
+        if isinstance(node, dict):
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    return value
+
+
+def wire_mapping(value: Any, param: str) -> dict[str, Any]:
+    """An object that msgpack can carry."""
+    return dict(wire_safe(mapping(value, param), param))

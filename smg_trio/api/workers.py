@@ -1,0 +1,65 @@
+"""The worker API's JSON: a `WorkerSnapshot` as the reference gateway shows it, with reasons and ranks besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from smg_trio.core.workers import RankSnapshot, WorkerSnapshot, WorkerState
+
+
+def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
+    """One worker; `load` is the number of answers it is leased for."""
+    spec = snapshot.spec
+    value: dict[str, Any] = {
+        "id": spec.worker_id,
+        "model_id": spec.model_id,
+        "url": spec.url,
+        "models": [{"id": spec.model_id, "model_type": ["chat", "completions"]}],
+        "worker_type": "regular",
+        "connection_mode": "zmq",
+        "runtime_type": spec.protocol.value,
+        "zmq_handshake_address": snapshot.handshake_address,
+        "labels": dict(spec.labels),
+        "priority": spec.priority,
+        "cost": spec.cost,
+        "is_healthy": snapshot.state is WorkerState.READY,
+        "status": snapshot.state.value,
+        "load": load,
+        "in_flight": snapshot.in_flight,
+        "http2": False,
+        "ranks": [_rank_value(rank) for rank in snapshot.ranks],
+    }
+    if spec.engine_count > 1:
+        value["dp_size"] = spec.engine_count
+    if snapshot.reason:
+        value["status_reason"] = snapshot.reason
+    if snapshot.lockstep:
+        value["wave"] = snapshot.wave
+    return value
+
+
+def _rank_value(rank: RankSnapshot) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "rank": rank.rank,
+        "status": rank.phase.value,
+        "in_flight": rank.in_flight,
+        "num_running_reqs": rank.load.running,
+        "num_waiting_reqs": rank.load.waiting,
+        "token_usage": rank.load.kv_usage,
+    }
+    if rank.reason:
+        value["reason"] = rank.reason
+    if rank.info is not None:
+        value["engine_version"] = rank.info.engine_version
+        value["max_model_len"] = rank.info.max_model_len
+    return value
+
+
+def workers_value(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The list of workers with the reference's counts."""
+    return {
+        "workers": list(workers),
+        "total": len(workers),
+        "stats": {"prefill_count": 0, "decode_count": 0, "regular_count": len(workers)},
+    }

@@ -1,0 +1,195 @@
+"""The error tree: by whose fault something failed, and what the client is told.
+
+Each class carries class attributes that `api.errors` turns into a body in one place:
+
+* ``code``: a stable machine-readable word (``error.code`` of the JSON body);
+* ``status``: the HTTP status if the response has not started yet;
+* ``retryable``: whether another attempt on another worker can help.
+
+Messages are written for the client: no tracebacks, no library class names, no prompt text.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SmgError(Exception):
+    """Root of everything this package raises on purpose."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class ClientFault(SmgError):
+    """The caller must change something before trying again."""
+
+    code = "invalid_request"
+    status = 400
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidRequest(ClientFault):
+    """A field of the request is missing, malformed or out of range; ``param`` names it."""
+
+    code = "invalid_value"
+
+
+class ContextLengthExceeded(ClientFault):
+    """Prompt (plus asked completion) does not fit the engine's context window."""
+
+    code = "context_length_exceeded"
+
+
+class UnsupportedFeature(ClientFault):
+    """The request is well formed, but the engine or the gateway cannot do it."""
+
+    code = "unsupported_feature"
+
+
+class ModelNotFound(ClientFault):
+    """No worker serves the named model."""
+
+    code = "model_not_found"
+    status = 404
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"The model `{model}` does not exist.", param="model")
+        self.model = model
+
+
+class Unauthorized(ClientFault):
+    """The caller's API key is missing or wrong."""
+
+    code = "invalid_api_key"
+    status = 401
+
+
+class RequestTooLarge(ClientFault):
+    """The body is larger than the configured limit."""
+
+    code = "request_too_large"
+    status = 413
+
+
+class NotFound(ClientFault):
+    """An addressed resource (worker, response, conversation) does not exist."""
+
+    code = "not_found"
+    status = 404
+
+
+class Conflict(ClientFault):
+    """The request contradicts present state (for example a worker URL that is taken)."""
+
+    code = "conflict"
+    status = 409
+
+
+class EngineFault(SmgError):
+    """The other side of the wire failed."""
+
+    code = "engine_error"
+    status = 502
+
+
+class EngineDead(EngineFault):
+    """The engine's connection ended while the request was in flight (or before it could be sent)."""
+
+    code = "engine_dead"
+    status = 503
+    retryable = True
+
+
+class EngineSilent(EngineDead):
+    """Nothing came from the engine for ``after_s`` seconds while requests were in flight."""
+
+    code = "engine_silent"
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(f"no engine output for {after_s:g}s with in-flight requests")
+        self.after_s = after_s
+
+
+class EngineRejected(EngineFault):
+    """The engine ended this one request with an error; ``reason`` is what it said, if anything."""
+
+    code = "engine_rejected"
+    status = 500
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ProtocolViolation(EngineFault):
+    """A frame that does not follow the engine protocol.
+
+    Attributes:
+        stage: where it was seen: ``"handshake"``, ``"registration"`` or ``"output"``.
+        detail: what was wrong, without payload bytes.
+    """
+
+    code = "protocol_violation"
+
+    def __init__(self, stage: str, detail: str) -> None:
+        super().__init__(f"{stage}: {detail}")
+        self.stage = stage
+        self.detail = detail
+
+
+class GatewayFault(SmgError):
+    """We cannot take or finish the request."""
+
+    code = "gateway_error"
+    status = 503
+
+
+class NoReadyWorker(GatewayFault):
+    """Workers for the model exist, but none is ready."""
+
+    code = "no_available_workers"
+    retryable = True
+
+
+class Overloaded(GatewayFault):
+    """A bounded queue is full or was waited in too long; ``retry_after_s`` goes into Retry-After."""
+
+    code = "overloaded"
+    status = 429
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ShuttingDown(GatewayFault):
+    """The gateway drains: new work is refused, and what outlives the grace period is ended."""
+
+    code = "shutting_down"
+
+
+class SlowConsumer(GatewayFault):
+    """The client did not read for so long that its pending outputs passed the stated bound."""
+
+    code = "slow_consumer"
+
+
+class ConfigError(SmgError):
+    """A setting is wrong; raised at start only. ``option`` is the flag, ``remedy`` what to do."""
+
+    code = "config_error"
+
+    def __init__(self, option: str, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{option}: {problem}" + (f" {remedy}" if remedy else ""))
+        self.option = option
+        self.problem = problem
+        self.remedy = remedy

@@ -1,0 +1,154 @@
+"""The quart-trio app: every route of the table, and JSON errors for everything that is none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+from types import TracebackType
+from typing import Any, cast
+
+import quart
+from quart.wrappers.response import ResponseBody
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
+from werkzeug.exceptions import NotFound as RouteNotFound
+
+from smg_trio.core.errors import ClientFault, NotFound, RequestTooLarge
+from smg_trio.gateway.cors import cors_headers, preflight
+from smg_trio.gateway.handling import failure, handle, request_id_of
+from smg_trio.gateway.http import ByteStream, Request, Response
+from smg_trio.gateway.routes import ROUTES, Route
+from smg_trio.gateway.state import Gateway
+
+
+class WrongMethod(ClientFault):
+    """The path exists, for other methods."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class BadRequest(ClientFault):
+    """HTTP that the framework refuses."""
+
+    code = "bad_request"
+
+
+def make_app(gateway: Gateway) -> QuartTrio:
+    """The app with every route mounted."""
+    app = QuartTrio("smg_trio")
+    app.config.update(
+        MAX_CONTENT_LENGTH=gateway.settings.max_payload_size,
+        RESPONSE_TIMEOUT=None,  # a healthy stream has no wall-clock limit of the framework's; answers have ours
+        BODY_TIMEOUT=None,  # the server limits the wait between two reads of a body
+        PROVIDE_AUTOMATIC_OPTIONS=False,
+    )
+    # A redirect would be one more way around a route's own checks.
+    app.url_map.merge_slashes = False
+    for route in ROUTES:
+        app.add_url_rule(
+            route.path,
+            f"{route.method} {route.path}",
+            _view(gateway, route),
+            methods=[route.method],
+            provide_automatic_options=False,
+        )
+    app.register_error_handler(HTTPException, _error_view(gateway))
+    return app
+
+
+def _view(gateway: Gateway, route: Route) -> Callable[..., Awaitable[quart.Response]]:
+    async def view(**path_parameters: str) -> quart.Response:
+        request = await _neutral_request(gateway, path_parameters)
+        return _quart_response(gateway, await handle(gateway, route, request))
+
+    return view
+
+
+async def _neutral_request(gateway: Gateway, path_parameters: dict[str, str]) -> Request:
+    incoming = quart.request
+    headers = {name.lower(): value for name, value in incoming.headers.items()}
+    request_id, named = request_id_of(headers, gateway.settings.request_id_headers)
+    return Request(
+        method=incoming.method,
+        path=incoming.path,
+        headers=headers,
+        body=cast(bytes, await incoming.get_data(cache=False, as_text=False)),
+        request_id=request_id,
+        client_named_request=named,
+        path_parameters=path_parameters,
+        query=incoming.args.to_dict(),
+    )
+
+
+def _quart_response(gateway: Gateway, response: Response) -> quart.Response:
+    origin = quart.request.headers.get("origin")
+    outgoing = quart.Response(b"", response.status)
+    outgoing.headers.clear()
+    for name, value in [*response.headers, *cors_headers(origin, gateway.settings.cors_allowed_origins)]:
+        outgoing.headers.add(name, value)
+    outgoing.timeout = None
+    if isinstance(response.body, bytes):
+        outgoing.set_data(response.body)
+    else:
+        outgoing.response = _StreamBody(response.body)
+    return outgoing
+
+
+class _StreamBody(ResponseBody):
+    """A `ByteStream` as Quart iterates it; leaving the context, however, closes the stream."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    async def __aenter__(self) -> AsyncIterable[bytes]:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    def __aiter__(self) -> AsyncGenerator[bytes, None]:
+        return self._chunks()
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        while (chunk := await self._stream.next_chunk()) is not None:
+            yield chunk
+
+
+def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.Response]]:
+    async def view(error: HTTPException) -> quart.Response:
+        incoming = quart.request
+        if incoming.method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
+            response = preflight(incoming.headers.get("origin"), gateway.settings.cors_allowed_origins)
+            return _quart_response_of_error(response)
+        response = failure(_fault_of(error, incoming.method, incoming.path))
+        headers = {name.lower(): value for name, value in incoming.headers.items()}
+        response.headers.append(("x-request-id", request_id_of(headers, gateway.settings.request_id_headers)[0]))
+        if isinstance(error, MethodNotAllowed) and error.valid_methods:
+            response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
+        gateway.metrics.http_response("unmatched", response.status, "")
+        return _quart_response_of_error(response)
+
+    return view
+
+
+def _quart_response_of_error(response: Response) -> quart.Response:
+    body: Any = response.body
+    outgoing = quart.Response(body, response.status)
+    outgoing.headers.remove("content-type")
+    for name, value in response.headers:
+        outgoing.headers.add(name, value)
+    return outgoing
+
+
+def _fault_of(error: HTTPException, method: str, path: str) -> Exception:
+    if isinstance(error, RouteNotFound):
+        return NotFound(f"Invalid URL ({method} {path})")
+    if isinstance(error, MethodNotAllowed):
+        return WrongMethod(f"{method} is not allowed for {path}.")
+    if isinstance(error, RequestEntityTooLarge):
+        return RequestTooLarge("The request body is larger than --max-payload-size allows.")
+    if error.code is not None and error.code < 500:
+        return BadRequest(error.description or error.name)
+    return RuntimeError(error.name)

@@ -1,0 +1,34 @@
+"""Cross-origin headers: none unless the operator names origins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from smg_trio.gateway.http import Headers, Response
+
+_MAX_AGE_S = "3600"
+_METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
+_REQUEST_HEADERS = "content-type, authorization, x-api-key, x-request-id"
+
+
+def cors_headers(origin: str | None, allowed: Collection[str]) -> Headers:
+    """The headers for an answer to a page of `origin`; none if that page may not read it."""
+    if origin is None or not allowed:
+        return []
+    if "*" in allowed:
+        return [("access-control-allow-origin", "*")]
+    if origin in allowed:
+        return [("access-control-allow-origin", origin), ("vary", "Origin")]
+    return []
+
+
+def preflight(origin: str | None, allowed: Collection[str]) -> Response:
+    """The answer to a browser's OPTIONS: what it may send, if it may."""
+    headers = cors_headers(origin, allowed)
+    if headers:
+        headers += [
+            ("access-control-allow-methods", _METHODS),
+            ("access-control-allow-headers", _REQUEST_HEADERS),
+            ("access-control-max-age", _MAX_AGE_S),
+        ]
+    return Response(204, b"", headers)

@@ -1,0 +1,71 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+import time
+from secrets import token_hex
+
+import trio
+
+from smg_trio.api.openai.answer import ChatAnswer
+from smg_trio.api.openai.chat import ChatRequest, parse_chat_request
+from smg_trio.api.openai.chat_fold import ChatFold
+from smg_trio.api.openai.chat_stream import ChatChunkWriter
+from smg_trio.api.sse import CONTENT_TYPE
+from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, fold_answer
+from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.prepare import PreparedRequest
+
+SSE_HEADERS = [("content-type", CONTENT_TYPE), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
+
+
+async def chat_completions(gateway: Gateway, request: Request) -> Response:
+    """Answer a conversation, in one piece or as server-sent events."""
+    started = trio.current_time()
+    gateway.refuse_if_draining()
+    chat = parse_chat_request(request.body, gateway.limits)
+    model = gateway.catalog.find(chat.model)
+    prepared = await gateway.preparer.chat(
+        chat,
+        model,
+        request_id=response_id("chatcmpl", request, chat.request_id),
+        max_model_len=gateway.context_window(model),
+    )
+    shown = chat_answer(chat, prepared)
+    measured = MeasuredAnswer(gateway, [prepared], "chat", streaming=chat.stream, started=started)
+    if not chat.stream:
+        return json_response(await fold_answer(measured, ChatFold(shown, n=chat.n)))
+    writer = ChatChunkWriter(shown, n=chat.n)
+    continuous = chat.include_usage and chat.continuous_usage_stats
+    stream = AnswerStream(measured, writer, include_usage=chat.include_usage, continuous_usage=continuous)
+    usage = measured.answer.usage() if continuous else None
+    await stream.start(b"".join([writer.head(choice, usage) for choice in range(chat.n)]))
+    return Response(200, stream, list(SSE_HEADERS))
+
+
+def response_id(prefix: str, request: Request, own: str | None) -> str:
+    """The answer's id: made of the client's own request id where there is one, else random."""
+    if own is None and request.client_named_request:
+        own = request.request_id
+    return f"{prefix}-{own or token_hex(16)}"
+
+
+def chat_answer(chat: ChatRequest, prepared: PreparedRequest) -> ChatAnswer:
+    """What all chunks of the answer have in common."""
+    last = chat.messages[-1] if chat.messages else {}
+    content = last.get("content")
+    return ChatAnswer(
+        response_id=prepared.request_id,
+        model=chat.model or prepared.model.model_id,
+        created=int(time.time()),
+        named_tool=chat.tool_choice.mode == "named",
+        parallel_tool_calls=chat.parallel_tool_calls,
+        show_reasoning=chat.include_reasoning,
+        top_logprobs=chat.top_logprobs,
+        tokens_as_ids=chat.return_tokens_as_token_ids,
+        return_token_ids=chat.return_token_ids,
+        prompt_token_ids=prepared.prompt.token_ids,
+        prompt_text=prepared.prompt.text if chat.return_prompt_text else None,
+        echo=content if chat.echo and isinstance(content, str) else "",
+    )

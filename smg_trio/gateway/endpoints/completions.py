@@ -1,0 +1,78 @@
+"""``POST /v1/completions``."""
+
+from __future__ import annotations
+
+import time
+
+import trio
+
+from smg_trio.api.openai.completions import CompletionRequest, parse_completion_request
+from smg_trio.api.openai.completions_fold import CompletionFold
+from smg_trio.api.openai.completions_pieces import AnsweredPrompt, CompletionAnswer
+from smg_trio.api.openai.completions_stream import CompletionChunkWriter
+from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, fold_answer
+from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
+from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.models import ServedModel
+from smg_trio.pipeline.prepare import PreparedPrompt, finish_preparing
+
+
+async def completions(gateway: Gateway, request: Request) -> Response:
+    """Continue one or more prompts, in one piece or as server-sent events."""
+    started = trio.current_time()
+    gateway.refuse_if_draining()
+    asked = parse_completion_request(request.body, gateway.limits)
+    model = gateway.catalog.find(asked.model)
+    window = gateway.context_window(model)
+    answer_id = response_id("cmpl", request, asked.request_id)
+    prompts = await gateway.preparer.completion_prompts(asked, model)
+    prepared = [
+        finish_preparing(
+            prompt,
+            asked.sampling,
+            model,
+            request_id=answer_id if len(prompts) == 1 else f"{answer_id}-p{index}",
+            max_model_len=window,
+            n=asked.n,
+            stream=asked.stream,
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+    shown = _shown(asked, model, answer_id, [one.prompt for one in prepared])
+    measured = MeasuredAnswer(gateway, prepared, "completions", streaming=asked.stream, started=started)
+    if not asked.stream:
+        return json_response(await fold_answer(measured, CompletionFold(shown)))
+    stream = AnswerStream(
+        measured,
+        CompletionChunkWriter(shown),
+        include_usage=asked.include_usage,
+        continuous_usage=asked.include_usage and asked.continuous_usage_stats,
+    )
+    await stream.start()
+    return Response(200, stream, list(SSE_HEADERS))
+
+
+def _shown(
+    asked: CompletionRequest, model: ServedModel, answer_id: str, prompts: list[PreparedPrompt]
+) -> CompletionAnswer:
+    return CompletionAnswer(
+        response_id=answer_id,
+        model=asked.model or model.model_id,
+        created=int(time.time()),
+        n=asked.n,
+        prompts=[_answered_prompt(asked, model, prompt) for prompt in prompts],
+        echo=asked.echo,
+        logprobs=asked.logprobs,
+        tokens_as_ids=asked.return_tokens_as_token_ids,
+        return_token_ids=asked.return_token_ids,
+    )
+
+
+def _answered_prompt(asked: CompletionRequest, model: ServedModel, prompt: PreparedPrompt) -> AnsweredPrompt:
+    if not asked.echo:
+        return AnsweredPrompt(token_ids=prompt.token_ids)
+    tokenizer = model.text.tokenizer
+    text = prompt.text if prompt.text is not None else tokenizer.decode(prompt.token_ids, skip_special_tokens=False)
+    first = tokenizer.decode(prompt.token_ids[:1], skip_special_tokens=False)
+    return AnsweredPrompt(text=text, token_ids=prompt.token_ids, first_token=first)

@@ -1,0 +1,23 @@
+"""Probes: open to everyone, no secrets, always fast."""
+
+from __future__ import annotations
+
+import json
+
+from smg_trio.gateway.http import Request, Response, json_response, text_response
+from smg_trio.gateway.state import Gateway
+
+
+async def liveness(gateway: Gateway, request: Request) -> Response:
+    """The process runs: 200 ``OK``, also while draining."""
+    return text_response("OK")
+
+
+async def readiness(gateway: Gateway, request: Request) -> Response:
+    """200 while requests would be served; 503 with the reason, at once when draining begins."""
+    ready, reason, ready_workers, workers = gateway.readiness()
+    body: dict[str, object] = {"status": "ready" if ready else "not ready"}
+    if not ready:
+        body["reason"] = reason
+    body |= {"healthy_workers": ready_workers, "total_workers": workers}
+    return json_response(json.dumps(body).encode(), 200 if ready else 503)

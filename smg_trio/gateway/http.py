@@ -1,0 +1,61 @@
+"""Requests and responses as endpoints see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One HTTP request with its whole body.
+
+    Attributes:
+        headers: by lower-case name; of repeated ones the last.
+        request_id: the client's (from its headers) or a new one; echoed, never an engine's key.
+        path_parameters, query: by name; of repeated query parameters the last.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    request_id: str
+    client_named_request: bool = False
+    path_parameters: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+class ByteStream(Protocol):
+    """A response body that comes bit by bit. `close` is called once by whoever sends it, on every path."""
+
+    async def next_chunk(self) -> bytes | None:
+        """The next bytes to send, never empty; None at the end. Faults become bytes, they are not raised."""
+        ...
+
+    def close(self) -> None:
+        """Give up what the stream holds. Never blocks; idempotent."""
+        ...
+
+
+Headers = list[tuple[str, str]]
+
+
+@dataclass(slots=True)
+class Response:
+    """What an endpoint answers. Header names are lower case."""
+
+    status: int
+    body: bytes | ByteStream
+    headers: Headers = field(default_factory=list)
+
+
+def json_response(body: bytes, status: int = 200) -> Response:
+    """A JSON body that is already encoded."""
+    return Response(status, body, [("content-type", "application/json")])
+
+
+def text_response(text: str, status: int = 200) -> Response:
+    """A plain-text body."""
+    return Response(status, text.encode(), [("content-type", "text/plain; charset=utf-8")])

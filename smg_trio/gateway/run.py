@@ -1,0 +1,250 @@
+"""The gateway process: one trio task tree from settings to exit code.
+
+```
+run_gateway
+└─ workers (registry)                       cancelled last
+   └─ serving: HTTP listener ∥ metrics listener ∥ signal watcher
+```
+Shutdown: not ready at once and no new generations; answers in flight go on until they end or the grace period does;
+what is left gets an error event and ``[DONE]``; sockets are cut a moment later whoever reads them; then the workers
+abort, close and unlink. A second signal cuts at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import cast
+from uuid import uuid4
+
+import trio
+
+from smg_trio.config import Settings, check_settings
+from smg_trio.core.engines import EngineProtocol
+from smg_trio.core.errors import ShuttingDown
+from smg_trio.core.workers import WorkerSpec
+from smg_trio.gateway.app import make_app
+from smg_trio.gateway.hot_routes import HotRoutes
+from smg_trio.gateway.metrics_app import MetricsApp
+from smg_trio.gateway.server.asgi import App
+from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners, serve
+from smg_trio.gateway.server.settings import ServerLimits
+from smg_trio.gateway.server.shutdown import Shutdown
+from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.models import ModelCatalog, ServedModel
+from smg_trio.routing.policies import by_name
+from smg_trio.routing.registry import Registry, WorkerTimeouts
+from smg_trio.text.model_files import load_model_text
+from smg_trio.worker.links import Transport
+from smg_trio.worker.zmq_links import open_zmq_transport
+
+logger = logging.getLogger("smg_trio.gateway")
+
+_SETTLE_S = 5.0
+"""While answers are in flight the listener stays open this long (at most half the grace period), so that load
+balancers see 503 on the readiness probe instead of refused connections (as the reference does)."""
+_CUT_AFTER_S = 1.0
+"""Between the error events at the end of the grace period and cutting the connections of those who do not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGateway:
+    """What `run_gateway` reports as started."""
+
+    gateway: Gateway
+    server: RunningServer
+    metrics_server: RunningServer
+    shutdown: GatewayShutdown
+
+
+class GatewayShutdown:
+    """How a running gateway is told to end."""
+
+    def __init__(self) -> None:
+        self._asked = trio.Event()
+        self._cut = trio.Event()
+        self.clean = True
+
+    def ask(self) -> None:
+        """Drain and end; asked again, end now."""
+        if self._asked.is_set():
+            self.clean = False
+            self._cut.set()
+        self._asked.set()
+
+    async def wait_asked(self) -> None:
+        """Wait for the first `ask`."""
+        await self._asked.wait()
+
+    async def wait_cut(self) -> None:
+        """Wait for the second `ask`."""
+        await self._cut.wait()
+
+
+async def run_gateway(
+    settings: Settings,
+    *,
+    open_transport: Callable[[], AbstractContextManager[Transport]] = open_zmq_transport,
+    shutdown: GatewayShutdown | None = None,
+    watch_signals: bool = False,
+    task_status: trio.TaskStatus[RunningGateway] = trio.TASK_STATUS_IGNORED,
+) -> int:
+    """Run a gateway until it is told to end; the exit code: 0 after a drain, 1 if it was cut.
+
+    Args:
+        settings: checked here.
+        open_transport: for the workers' sockets; closed when all of them are.
+        shutdown: how the caller ends it, beside signals.
+        watch_signals: whether SIGTERM and SIGINT end it.
+        task_status: started once it listens.
+
+    Raises ConfigError before anything is bound. Cancelled, everything is closed at once.
+    """
+    check_settings(settings)
+    shutdown = shutdown or GatewayShutdown()
+    catalog = await _load_models(settings)
+    listeners = await open_listeners(settings.host, settings.port)
+    metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
+    timeouts = WorkerTimeouts(
+        settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
+    )
+    with open_transport() as transport:
+        registry = Registry(transport, by_name[settings.policy](), timeouts)
+        gateway = Gateway(settings, registry, catalog)
+        async with trio.open_nursery() as workers:
+            await workers.start(registry.run)
+            await _add_workers(settings, registry, catalog)
+            await _serve(gateway, listeners, metrics_listeners, shutdown, watch_signals, task_status)
+            workers.cancel_scope.cancel()
+    logger.info("gateway ended")
+    return 0 if shutdown.clean else 1
+
+
+async def _load_models(settings: Settings) -> ModelCatalog:
+    catalog = ModelCatalog()
+    if settings.model_path is None:
+        return catalog
+    path = settings.model_path
+
+    def load() -> ServedModel:
+        text = load_model_text(
+            path,
+            tokenizer_path=settings.tokenizer_path,
+            chat_template_path=settings.chat_template,
+            generation_config=settings.generation_config,
+        )
+        names = settings.served_model_name or (path,)
+        aliases = [
+            alias for alias, _, name in (entry.partition("=") for entry in settings.model_alias) if name in names
+        ]
+        return ServedModel(
+            model_id=names[0],
+            aliases=(*names[1:], *aliases),
+            text=text,
+            root=path,
+            created=int(time.time()),
+            tool_parser=settings.tool_call_parser,
+            reasoning_parser=settings.reasoning_parser,
+        )
+
+    catalog.add(await trio.to_thread.run_sync(load))
+    return catalog
+
+
+async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCatalog) -> None:
+    if not settings.worker_urls:
+        return
+    if settings.backend is None:
+        logger.warning(
+            "runtime_type unspecified for ZMQ worker; defaulting to vLLM EngineCore. A TokenSpeed engine must declare "
+            "its runtime to speak the correct wire protocol: --backend tokenspeed"
+        )
+    model = catalog.find("")
+    for url in settings.worker_urls:
+        await registry.add(
+            WorkerSpec(
+                worker_id=str(uuid4()),
+                url=url,
+                model_id=model.model_id,
+                protocol=EngineProtocol(settings.backend or "vllm"),
+                engine_count=settings.zmq_engine_count,
+                handshake_address=settings.zmq_handshake_address,
+                vocab_size=model.text.vocab_size,
+            )
+        )
+
+
+async def _serve(
+    gateway: Gateway,
+    listeners: list[trio.SocketListener],
+    metrics_listeners: list[trio.SocketListener],
+    shutdown: GatewayShutdown,
+    watch_signals: bool,
+    task_status: trio.TaskStatus[RunningGateway],
+) -> None:
+    settings = gateway.settings
+    limits = ServerLimits(max_body_bytes=settings.max_payload_size)
+    app = HotRoutes(gateway, cast(App, make_app(gateway)))
+    http_end, metrics_end = Shutdown(), Shutdown()
+    async with trio.open_nursery() as serving:
+        if watch_signals:
+            await serving.start(_watch_signals, shutdown)
+        metrics_server: RunningServer = await serving.start(
+            _serve_one, MetricsApp(gateway.metrics), metrics_listeners, ServerLimits(), "fast", metrics_end
+        )
+        async with trio.open_nursery() as http:
+            server: RunningServer = await http.start(
+                _serve_one, app, listeners, limits, cast(Lane, settings.http_lane), http_end
+            )
+            logger.info("listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
+            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown))
+            http.start_soon(_shut_down, gateway, shutdown, http_end)
+        metrics_end.cut()
+        serving.cancel_scope.cancel()
+
+
+async def _serve_one(
+    app: App,
+    listeners: list[trio.SocketListener],
+    limits: ServerLimits,
+    lane: Lane,
+    end: Shutdown,
+    *,
+    task_status: trio.TaskStatus[RunningServer],
+) -> None:
+    await serve(app, listeners, limits=limits, lane=lane, shutdown=end, task_status=task_status)
+
+
+async def _watch_signals(shutdown: GatewayShutdown, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            logger.info("received %s, shutting down", signal.Signals(number).name)
+            shutdown.ask()
+
+
+async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shutdown) -> None:
+    await shutdown.wait_asked()
+    gateway.start_draining()
+    grace_s = gateway.settings.shutdown_grace_period_secs
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cut_when_told, shutdown, http_end)
+        with trio.move_on_after(grace_s):
+            with trio.move_on_after(min(_SETTLE_S, grace_s / 2)):
+                await gateway.wait_no_answers()
+            http_end.begin(grace_s + _CUT_AFTER_S)
+            await gateway.wait_no_answers()
+        if gateway.answers:
+            logger.warning("ending %d answers that outlived the grace period", gateway.answers)
+            gateway.registry.fail_everything(ShuttingDown("The server is shutting down."))
+        http_end.begin(_CUT_AFTER_S)
+        nursery.cancel_scope.cancel()
+
+
+async def _cut_when_told(shutdown: GatewayShutdown, http_end: Shutdown) -> None:
+    await shutdown.wait_cut()
+    http_end.cut()

@@ -1,0 +1,89 @@
+"""What all endpoints share: settings, models, workers, the preparer, metrics, and whether we are draining."""
+
+from __future__ import annotations
+
+import trio
+
+from smg_trio.api.limits import RequestLimits
+from smg_trio.config import Settings
+from smg_trio.core.errors import NoReadyWorker, ShuttingDown
+from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.metrics import Metrics
+from smg_trio.pipeline.models import ModelCatalog, ServedModel
+from smg_trio.pipeline.prepare import Preparer
+from smg_trio.routing.registry import Registry
+
+
+class Gateway:
+    """One gateway process.
+
+    Attributes:
+        answers: answers being generated now, streamed or not.
+    """
+
+    def __init__(self, settings: Settings, registry: Registry, catalog: ModelCatalog) -> None:
+        self.settings = settings
+        self.registry = registry
+        self.catalog = catalog
+        self.preparer = Preparer()
+        self.limits = RequestLimits(max_logprobs=settings.max_logprobs)
+        self.metrics = Metrics(registry)
+        self.answers = 0
+        self._no_answers = trio.Event()
+        self._draining = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether the process is about to end and takes no new generations."""
+        return self._draining
+
+    def start_draining(self) -> None:
+        """Not ready from now on; answers in flight go on."""
+        self._draining = True
+
+    def answer_begins(self) -> None:
+        """Count an answer in flight."""
+        self.answers += 1
+
+    def answer_ends(self) -> None:
+        """Count it out again."""
+        self.answers -= 1
+        if not self.answers:
+            self._no_answers.set()
+            self._no_answers = trio.Event()
+
+    async def wait_no_answers(self) -> None:
+        """Wait until nothing is being generated."""
+        while self.answers:
+            await self._no_answers.wait()
+
+    def refuse_if_draining(self) -> None:
+        """Raises ShuttingDown for new generations while draining."""
+        if self._draining:
+            raise ShuttingDown("The server is shutting down.")
+
+    def readiness(self) -> tuple[bool, str, int, int]:
+        """(ready, reason if not, ready workers, all workers)."""
+        workers = self.registry.workers()
+        ready = sum(worker.state is WorkerState.READY for worker in workers)
+        if self._draining:
+            return False, "draining", ready, len(workers)
+        if not ready:
+            return False, "insufficient healthy workers", ready, len(workers)
+        return True, "", ready, len(workers)
+
+    def context_window(self, model: ServedModel) -> int:
+        """The model's context window in tokens, as its engines registered it.
+
+        Raises NoReadyWorker before any engine has.
+        """
+        window = self.registry.max_model_len(model.model_id)
+        if window is None:
+            reasons = [
+                f"{worker.spec.url}: {worker.snapshot().reason or worker.state}"
+                for worker in self.registry.workers(model.model_id)
+            ]
+            raise NoReadyWorker(
+                f"No worker for model `{model.model_id}` is ready ({'; '.join(reasons) or 'none is registered'})."
+            )
+        return window

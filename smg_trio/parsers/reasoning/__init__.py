@@ -1,0 +1,1 @@
+"""Reasoning formats: how a model marks its thought."""

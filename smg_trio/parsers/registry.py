@@ -1,0 +1,131 @@
+"""Which parser for which model: by name, by model name, by what the chat template says.
+
+Names are accepted in the reference gateway's spelling and in vLLM's (and SGLang's where it differs), in any
+case and with ``-`` for ``_``. Adding a family is adding its lines to the tables in `families`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from smg_trio.core.errors import ConfigError
+from smg_trio.parsers.answer import AnswerParser
+from smg_trio.parsers.base import ScriptParser, ToolParser, ToolSchemas
+from smg_trio.parsers.families import (
+    REASONING_ALIASES,
+    REASONING_FORMATS,
+    REASONING_MODELS,
+    REASONING_TEMPLATES,
+    TOOL_ALIASES,
+    TOOL_MODELS,
+    TOOL_PARSERS,
+    TOOL_TEMPLATES,
+)
+from smg_trio.parsers.reasoning.think import ThinkFormat, ThinkParser
+
+PASSTHROUGH = "passthrough"
+"""The name that asks for no parsing at all."""
+
+
+def tool_parser_names() -> list[str]:
+    """Every name `--tool-call-parser` accepts, sorted."""
+    return sorted({PASSTHROUGH, *TOOL_PARSERS, *TOOL_ALIASES})
+
+
+def reasoning_parser_names() -> list[str]:
+    """Every name `--reasoning-parser` accepts, sorted."""
+    return sorted({PASSTHROUGH, *REASONING_FORMATS, *REASONING_ALIASES})
+
+
+def choose_tool_parser(
+    flag: str | None = None,
+    label: str | None = None,
+    model_name: str = "",
+    template_source: str = "",
+) -> str | None:
+    """Name of the tool-call parser for a model, or None for none.
+
+    A worker's label is about that worker and beats the flag; both beat the model's name, and that beats the
+    chat template. `PASSTHROUGH` as flag or label means none.
+
+    Raises:
+        ConfigError: flag or label is no known name.
+    """
+    named = label or flag
+    if named:
+        return _canonical(named, "--tool-call-parser", TOOL_PARSERS, TOOL_ALIASES)
+    return _longest_stem(model_name, TOOL_MODELS) or _first_marker(template_source, TOOL_TEMPLATES)
+
+
+def choose_reasoning_parser(
+    flag: str | None = None,
+    label: str | None = None,
+    model_name: str = "",
+    template_source: str = "",
+) -> str | None:
+    """Name of the reasoning parser for a model, or None for none; see `choose_tool_parser`."""
+    named = label or flag
+    if named:
+        return _canonical(named, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
+    return _longest_stem(model_name, REASONING_MODELS) or _first_marker(template_source, REASONING_TEMPLATES)
+
+
+def make_tool_parser(name: str, tools: ToolSchemas) -> ToolParser:
+    """A tool-call parser for one answer. Raises ConfigError for a name that is not known."""
+    known = _canonical(name, "--tool-call-parser", TOOL_PARSERS, TOOL_ALIASES)
+    if known is None:
+        raise ConfigError("--tool-call-parser", f"{name!r} parses nothing")
+    return TOOL_PARSERS[known](tools)
+
+
+def make_reasoning_parser(name: str, starts_in_reasoning: bool | None = None) -> ScriptParser:
+    """A reasoning parser for one answer; None: the family's habit decides where the answer begins."""
+    known = _canonical(name, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
+    if known is None:
+        raise ConfigError("--reasoning-parser", f"{name!r} parses nothing")
+    form = REASONING_FORMATS[known]
+    if isinstance(form, ThinkFormat):
+        return ThinkParser(form, starts_in_reasoning)
+    parser = form.make()
+    parser.starts_in_reasoning = bool(starts_in_reasoning)
+    return parser
+
+
+def prompt_opens_thought(name: str, prompt: str) -> bool:
+    """Whether the answer to `prompt` (text, or its last 200 characters) begins inside the thought."""
+    known = _canonical(name, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
+    return known is not None and REASONING_FORMATS[known].opened_by(prompt)
+
+
+def make_answer_parser(
+    reasoning: str | None,
+    tool: str | None,
+    tools: ToolSchemas | None = None,
+    starts_in_reasoning: bool | None = None,
+) -> AnswerParser:
+    """The parser of one answer, from names as `choose_reasoning_parser` and `choose_tool_parser` give them."""
+    finds_calls = make_tool_parser(tool, tools or {}) if tool else None
+    if finds_calls is not None:
+        finds_calls.starts_in_reasoning = bool(starts_in_reasoning)
+    splits_thought = make_reasoning_parser(reasoning, starts_in_reasoning) if reasoning else None
+    return AnswerParser(splits_thought, finds_calls)
+
+
+def _canonical(name: str, option: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str | None:
+    key = name.strip().lower().replace("-", "_")
+    key = aliases.get(key, key)
+    if key == PASSTHROUGH:
+        return None
+    if key not in known:
+        raise ConfigError(option, f"{name!r} is no known parser", f"Known: {', '.join(sorted(known))}.")
+    return key
+
+
+def _longest_stem(model_name: str, stems: Mapping[str, str]) -> str | None:
+    model = model_name.lower()
+    stem = max((stem for stem in stems if stem in model), key=len, default=None)
+    return stems[stem] if stem else None
+
+
+def _first_marker(template_source: str, markers: Mapping[str, str]) -> str | None:
+    return next((name for marker, name in markers.items() if marker in template_source), None)

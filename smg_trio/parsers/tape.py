@@ -1,0 +1,190 @@
+"""The text of an answer as a parser reads it: pushed in pieces, read by a script.
+
+A *script* is a generator that reads straight ahead and yields where it needs more text. It consumes whatever
+is certain, whichever way the text was cut, so what a parser has said depends on the text so far and on
+nothing else. The functions here are the steps scripts are made of; each is called with ``yield from``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from smg_trio.parsers.json_reader import ValueReader
+from smg_trio.parsers.scanner import MarkerScanner
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+Emit = Callable[[str], object]
+
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"[\w.:/\-]*")
+
+
+class Tape:
+    """Text that has come (``text[pos:]`` is unread) and whether more may come.
+
+    `keep` starts a record of everything read from then on, so that a candidate that turns out to be no call
+    can be given back (`kept`) or forgotten (`drop`).
+    """
+
+    __slots__ = ("_kept", "closed", "pos", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.pos = 0
+        self.closed = False
+        self._kept: list[str] | None = None
+
+    def push(self, piece: str) -> None:
+        """More text has come."""
+        self.text = self.text[self.pos :] + piece if self.pos < len(self.text) else piece
+        self.pos = 0
+
+    def keep(self, marker: str = "") -> None:
+        """Starts the record with `marker`, which has been read already."""
+        self._kept = [marker]
+
+    def kept(self) -> str:
+        """Ends the record and returns it."""
+        text = "".join(self._kept or ())
+        self._kept = None
+        return text
+
+    def drop(self) -> None:
+        """Ends the record and forgets it."""
+        self._kept = None
+
+    def skip_to(self, end: int) -> None:
+        """Everything before `end` has been read."""
+        if self._kept is not None and end > self.pos:
+            self._kept.append(self.text[self.pos : end])
+        self.pos = end
+
+    def take_to(self, end: int) -> str:
+        """Reads up to `end` and returns it."""
+        piece = self.text[self.pos : end]
+        if self._kept is not None and piece:
+            self._kept.append(piece)
+        self.pos = end
+        return piece
+
+
+def peek(tape: Tape) -> Steps[str]:
+    """The next character, unread; "" at the end of the text."""
+    while tape.pos >= len(tape.text):
+        if tape.closed:
+            return ""
+        yield
+    return tape.text[tape.pos]
+
+
+def skip_space(tape: Tape) -> Steps[str]:
+    """Reads white space; the character behind it, unread, or "" at the end of the text."""
+    while True:
+        run = _SPACE.match(tape.text, tape.pos)
+        tape.skip_to(run.end() if run else tape.pos)
+        if tape.pos < len(tape.text):
+            return tape.text[tape.pos]
+        if tape.closed:
+            return ""
+        yield
+
+
+def read_name(tape: Tape) -> Steps[str]:
+    """Reads the letters, digits and ``_.:/-`` that stand here; at most 200 of them."""
+    pieces: list[str] = []
+    room = 200
+    while True:
+        run = _NAME.match(tape.text, tape.pos, tape.pos + room)
+        end = run.end() if run else tape.pos
+        room -= end - tape.pos
+        pieces.append(tape.take_to(end))
+        if end < len(tape.text) or tape.closed or not room:
+            return "".join(pieces)
+        yield
+
+
+def ahead(tape: Tape, *literals: str) -> Steps[str]:
+    """The longest of `literals` that stands here, unread; "" if none does."""
+    longest = max(map(len, literals))
+    while True:
+        rest = tape.text[tape.pos : tape.pos + longest]
+        whole = tape.closed or len(rest) == longest
+        if whole or not any(len(rest) < len(item) and item.startswith(rest) for item in literals):
+            return max((item for item in literals if rest.startswith(item)), key=len, default="")
+        yield
+
+
+def expect(tape: Tape, *literals: str) -> Steps[str]:
+    """Reads the longest of `literals` that stands here and returns it; "" (and nothing read) if none does."""
+    found = yield from ahead(tape, *literals)
+    tape.skip_to(tape.pos + len(found))
+    return found
+
+
+def head_ahead(tape: Tape, scanner: MarkerScanner, limit: int) -> Steps[tuple[str, str | None]]:
+    """The text up to the first marker of `scanner`, and the marker; neither is read.
+
+    Without a marker within `limit` characters: what text there is within them, and None.
+    """
+    while True:
+        text = tape.text[tape.pos : tape.pos + limit]
+        final = tape.closed or len(text) == limit
+        end, marker = scanner.scan(text, 0, final)
+        if marker is not None:
+            return text[:end], marker
+        if final:
+            return text, None
+        yield
+
+
+def read_head(tape: Tape, scanner: MarkerScanner, limit: int) -> Steps[tuple[str, str | None]]:
+    """Like `head_ahead`, and reads both."""
+    head, marker = yield from head_ahead(tape, scanner, limit)
+    tape.skip_to(tape.pos + len(head) + len(marker or ""))
+    return head, marker
+
+
+def read_until(tape: Tape, scanner: MarkerScanner, emit: Emit) -> Steps[str | None]:
+    """Passes text to `emit` as it comes, up to the first marker of `scanner`, and reads the marker.
+
+    Returns:
+        The marker; None where the text ended first.
+    """
+    while True:
+        end, marker = scanner.scan(tape.text, tape.pos, tape.closed)
+        if end > tape.pos:
+            emit(tape.take_to(end))
+        if marker is not None:
+            tape.skip_to(end + len(marker))
+            return marker
+        if tape.closed:
+            return None
+        yield
+
+
+def read_value(tape: Tape, emit: Emit) -> Steps[bool]:
+    """Reads one JSON value and passes its JSON text to `emit` as it comes.
+
+    Returns:
+        False where the text stopped making sense (what was passed on has been closed and is valid JSON) or
+        ended (what was passed on is cut off as the text is).
+    """
+    reader = ValueReader()
+    while True:
+        tape.skip_to(reader.read(tape.text, tape.pos))
+        if piece := reader.take():
+            emit(piece)
+        if reader.done:
+            return True
+        if reader.failed:
+            if tail := reader.repair():
+                emit(tail)
+            return False
+        if tape.closed:
+            if tail := reader.flush():
+                emit(tail)
+            return reader.done
+        yield

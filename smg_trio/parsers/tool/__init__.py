@@ -1,0 +1,1 @@
+"""Tool-call formats: one small module, or one record, per family."""

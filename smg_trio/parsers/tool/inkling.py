@@ -1,0 +1,71 @@
+"""Inkling's typed blocks: ``<|message_model|>NAME<|content_KIND|>BODY<|end_message|>``."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.call_object import CallKeys, read_call
+from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.tape import Steps, expect, peek, read_name, read_until, skip_space
+
+_BLOCK = "<|message_model|>"
+_END = "<|end_message|>"
+_TEXT = "<|content_text|>"
+_THOUGHT = "<|content_thinking|>"
+_CALL = "<|content_invoke_tool_json|>"
+_ALL = (_BLOCK, _END, _TEXT, _THOUGHT, _CALL)
+_OUTSIDE = MarkerScanner(_ALL)
+_INSIDE_THOUGHT = MarkerScanner((_END, _BLOCK))
+_KEYS = CallKeys(arguments=frozenset({"args", "arguments", "parameters"}))
+
+
+class InklingParser(ToolParser):
+    """Parser of a whole Inkling answer. ``calls=False`` leaves calls in the content, as they were written."""
+
+    needs_special_tokens = True
+    reads_reasoning: ClassVar[bool] = True
+
+    def __init__(self, tools: ToolSchemas | None = None, *, calls: bool = True) -> None:
+        self._parse_calls = calls
+        super().__init__(tools)
+
+    def script(self) -> Steps[None]:
+        yield from peek(self.tape)
+        marker: str | None = _THOUGHT if self.starts_in_reasoning else ""
+        while marker is not None:
+            if marker == _BLOCK:
+                marker = yield from self._read_kind()
+                continue
+            if marker == _THOUGHT:
+                self.tape.drop()
+                marker = yield from read_until(self.tape, _INSIDE_THOUGHT, self.reasoning)
+                continue
+            if marker == _CALL:
+                yield from self._read_call()
+            self.tape.drop()
+            marker = yield from self.content_until(_OUTSIDE)
+
+    def _read_kind(self) -> Steps[str | None]:
+        """What a block is: the marker behind its name; "" where there is none."""
+        self.tape.keep(_BLOCK)
+        yield from read_name(self.tape)
+        kind = yield from expect(self.tape, _TEXT, _THOUGHT, _CALL)
+        if not kind:
+            self.give_back(_ALL)
+        return kind
+
+    def _read_call(self) -> Steps[None]:
+        if not self._parse_calls:
+            self.content(self.tape.kept() or _CALL)
+            if (yield from read_until(self.tape, MarkerScanner((_END,)), self.content)):
+                self.content(_END)
+            return
+        if (yield from skip_space(self.tape)) != "{":
+            self.give_back(_ALL)
+            return
+        self.tape.skip_to(self.tape.pos + 1)
+        if not (yield from read_call(self, _KEYS)):
+            self.give_back(_ALL)
+        yield from skip_space(self.tape)
+        yield from expect(self.tape, _END)

@@ -1,0 +1,148 @@
+"""Calls as JSON objects between markers, one by one or in a list; the markers are all that differs.
+
+Covers Hermes and Qwen, Ernie, Granite, Hunyuan, InternLM, Jamba, LongCat, MiniMax M1, Nemotron, Phi-4,
+Cohere, Mistral's list form, Llama 3 and bare JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.call_object import CallKeys, read_call, read_keyed_call
+from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.tape import Steps, expect, skip_space
+
+_BARE = ("{", "[")
+_SEPARATORS = ",;]}"
+_NO_CLOSERS = str.maketrans("", "", "]}")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonBlockFormat:
+    """One family.
+
+    Attributes:
+        open: markers before a call or a list of calls.
+        close: markers behind it; may be missing in the text.
+        bare: calls without any marker are calls too, if they have nothing but a name and arguments.
+        declared_only: a bare object whose name is not a declared tool is no call (where tools are declared).
+        keyed: an object is ``{NAME: arguments}``.
+        unwrap: markers around plain text that are never shown.
+        special: the markers are special tokens.
+    """
+
+    open: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
+    name_key: str = "name"
+    argument_keys: tuple[str, ...] = ("arguments", "parameters")
+    bare: bool = False
+    declared_only: bool = False
+    keyed: bool = False
+    unwrap: tuple[str, ...] = ()
+    special: bool = False
+
+
+class JsonBlockParser(ToolParser):
+    """Parser of a `JsonBlockFormat`."""
+
+    def __init__(self, style: JsonBlockFormat, tools: ToolSchemas | None = None) -> None:
+        self.style = style
+        self.needs_special_tokens = style.special
+        self.has_markers = not style.bare
+        hidden = (*style.close, *style.unwrap) if style.special else style.unwrap
+        self._idle = MarkerScanner((*style.open, *(_BARE if style.bare else ()), *hidden))
+        self._owed = MarkerScanner((*self._idle.markers, *style.close))
+        self._owes_close = False
+        name, arguments = frozenset({style.name_key}), frozenset(style.argument_keys)
+        self._marked = CallKeys(name, arguments)
+        self._bare = CallKeys(
+            name,
+            arguments,
+            only=name | arguments | {"type", "id"},
+            eager=False,
+            accepts=self._may_be_called,
+            alone=self._is_declared,
+        )
+        super().__init__(tools)
+
+    def _is_declared(self, name: str) -> bool:
+        return name in self.tools
+
+    def _may_be_called(self, name: str) -> bool:
+        return not (self.style.declared_only and self.tools) or name in self.tools
+
+    def script(self) -> Steps[None]:
+        while True:
+            marker = yield from self.content_until(self._owed if self._owes_close else self._idle)
+            if marker is None:
+                return
+            if marker in self.style.open:
+                yield from self._read_marked(marker)
+            elif marker in _BARE:
+                self.tape.keep(marker)
+                yield from self._read_list(marker, self._bare)
+            elif marker in self.style.close:
+                self._owes_close = False
+
+    def _read_marked(self, marker: str) -> Steps[None]:
+        """What stands behind an opening marker: an object, or a list of them."""
+        self.tape.keep(marker)
+        first = yield from skip_space(self.tape)
+        if first in _BARE:
+            self.tape.skip_to(self.tape.pos + 1)
+        yield from self._read_list(first, self._marked)
+
+    def _read_list(self, first: str, keys: CallKeys) -> Steps[None]:
+        """Calls one behind the other; `first` (``{`` or ``[``) has been read."""
+        tape = self.tape
+        if first == "[":
+            first = yield from skip_space(tape)
+            if first == "{":
+                tape.skip_to(tape.pos + 1)
+        if first != "{":
+            self.give_back(self.style.open)
+            return
+        while (yield from read_keyed_call(self) if self.style.keyed else read_call(self, keys)):
+            another = yield from self._read_separator()
+            if not another:
+                return
+        self.give_back(self.style.open)
+
+    def _read_separator(self) -> Steps[bool]:
+        """What stands behind a call. True: another object, whose ``{`` has been read."""
+        tape = self.tape
+        tape.keep()
+        char = yield from skip_space(tape)
+        while char and char in _SEPARATORS:
+            tape.skip_to(tape.pos + 1)
+            char = yield from skip_space(tape)
+        if char == "{":
+            tape.skip_to(tape.pos + 1)
+            return True
+        closed = bool(self.style.close) and bool((yield from expect(tape, *self.style.close)))
+        self._owes_close = not closed
+        between = tape.kept()
+        if not closed:
+            self.content(between.translate(_NO_CLOSERS))
+        return False
+
+
+HERMES = JsonBlockFormat(("<tool_call>",), ("</tool_call>",))
+JSON = JsonBlockFormat(bare=True)
+LLAMA3 = JsonBlockFormat(("<|python_tag|>",), bare=True, declared_only=True, special=True)
+APERTUS = JsonBlockFormat(("<|tools_prefix|>",), ("<|tools_suffix|>",), keyed=True, special=True)
+COHERE = JsonBlockFormat(
+    ("<|START_ACTION|>",),
+    ("<|END_ACTION|>",),
+    name_key="tool_name",
+    unwrap=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+    special=True,
+)
+GRANITE = JsonBlockFormat(("<|tool_call|>", "<tool_call>"), ("</tool_call>",))
+HUNYUAN = JsonBlockFormat(("<tool_calls>",), ("</tool_calls>",))
+INTERNLM = JsonBlockFormat(("<|action_start|><|plugin|>",), ("<|action_end|>",), special=True)
+LONGCAT = JsonBlockFormat(("<longcat_tool_call>",), ("</longcat_tool_call>",))
+NEMOTRON = JsonBlockFormat(("<TOOLCALL>",), ("</TOOLCALL>",))
+PHI4_MINI = JsonBlockFormat(("functools",))
+SARASHINA = JsonBlockFormat(("<|tool_calls|>",), bare=True, special=True)

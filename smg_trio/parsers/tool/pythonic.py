@@ -1,0 +1,129 @@
+"""Calls as a list of Python calls with keyword arguments: ``[f(a=1, b="x"), g()]``.
+
+Covers Llama 4 and other pythonic models, LFM2 and OLMo 3 (one call per line, no brackets). The arguments
+are turned into JSON as they come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.json_reader import quoted
+from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.tape import Steps, expect, peek, read_name, read_value, skip_space
+
+
+@dataclass(frozen=True, slots=True)
+class PythonicFormat:
+    """One family.
+
+    Attributes:
+        open, close: markers around the list.
+        bare: a list without markers is a list of calls too.
+        special: the markers are special tokens.
+    """
+
+    open: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
+    bare: bool = False
+    special: bool = False
+
+
+class PythonicParser(ToolParser):
+    """Parser of a `PythonicFormat`."""
+
+    def __init__(self, style: PythonicFormat, tools: ToolSchemas | None = None) -> None:
+        self.style = style
+        self.needs_special_tokens = style.special
+        self.has_markers = not style.bare
+        opening = (*style.open, "[") if style.bare else style.open
+        self._idle = MarkerScanner((*opening, *style.close) if style.special else opening)
+        self._owed = MarkerScanner((*opening, *style.close))
+        super().__init__(tools)
+
+    def script(self) -> Steps[None]:
+        while True:
+            marker = yield from self.content_until(self._owed if self.calls else self._idle)
+            if marker is None:
+                return
+            if marker in self.style.close:
+                continue
+            self.tape.keep(marker)
+            if marker != "[" and (yield from skip_space(self.tape)) == "[":
+                self.tape.skip_to(self.tape.pos + 1)
+            yield from self._read_calls()
+
+    def _read_calls(self) -> Steps[None]:
+        markers = (*self.style.open, *self.style.close)
+        while (yield from self._read_call()):
+            self.tape.keep()
+            char = yield from skip_space(self.tape)
+            if char == "]":
+                self.tape.skip_to(self.tape.pos + 1)
+                yield from skip_space(self.tape)
+            if self.style.close and (yield from expect(self.tape, *self.style.close)):
+                self.tape.drop()
+                return
+            if char == "]":
+                self.content(self.tape.kept().replace("]", ""))
+                return
+            if char == ",":
+                self.tape.skip_to(self.tape.pos + 1)
+        self.give_back(markers)
+
+    def _read_call(self) -> Steps[bool]:
+        """One ``name(key=value, …)``. False: it is none, nothing was said."""
+        tape = self.tape
+        yield from skip_space(tape)
+        name = yield from read_name(tape)
+        if not name or not (yield from expect(tape, "(")):
+            return False
+        yield from skip_space(tape)
+        if (yield from expect(tape, ")")):
+            self.begin_call(name)
+            self.arguments("{}")
+            self.end_call()
+            return True
+        key = yield from self._read_key()
+        if not key:
+            return False
+        self.begin_call(name)
+        self.arguments("{" + quoted(key) + ": ")
+        yield from self._read_arguments()
+        self.end_call()
+        return True
+
+    def _read_key(self) -> Steps[str]:
+        """``key=``; "" if it is not there."""
+        yield from skip_space(self.tape)
+        key = yield from read_name(self.tape)
+        yield from skip_space(self.tape)
+        return key if key and (yield from expect(self.tape, "=")) else ""
+
+    def _read_arguments(self) -> Steps[None]:
+        """Values and further keys, up to the closing parenthesis; the first key has been read."""
+        tape = self.tape
+        while True:
+            char = yield from skip_space(tape)
+            if not char:
+                return
+            sound = yield from read_value(tape, self.arguments)
+            char = yield from skip_space(tape)
+            key = ""
+            if sound and char == ",":
+                tape.skip_to(tape.pos + 1)
+                key = yield from self._read_key()
+            if key:
+                self.arguments(", " + quoted(key) + ": ")
+                continue
+            if (yield from peek(tape)):
+                self.arguments("}")
+                yield from expect(tape, ")")
+            return
+
+
+PYTHONIC = PythonicFormat(bare=True)
+LLAMA4 = PythonicFormat(("<|python_start|>",), ("<|python_end|>",), bare=True, special=True)
+LFM2 = PythonicFormat(("<|tool_call_start|>",), ("<|tool_call_end|>",), special=True)
+OLMO3 = PythonicFormat(("<function_calls>",), ("</function_calls>",))

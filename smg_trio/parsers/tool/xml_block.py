@@ -1,0 +1,253 @@
+"""Calls as XML-like markup: an element for the call, one for each parameter, values as plain text.
+
+Covers Qwen3-Coder, Seed-OSS, GLM 4.5 to 5, MiniMax M2, DeepSeek V3.2 and V4 (DSML), Step 3 and Kimi K3's
+calls. A closing parameter marker counts only where the markup goes on behind it, so a value may hold the
+text of one; a missing one is made good by the next marker that makes sense.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.tape import Steps, ahead, expect, head_ahead, peek, read_head, read_name, read_until, skip_space
+from smg_trio.parsers.typed import ANY_TYPE, ArgumentWriter, schema_types
+
+_ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
+_HEAD_LIMIT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class XmlFormat:
+    """One family.
+
+    Attributes:
+        call_open, call_close: around one call; behind `call_open` come its name or attributes.
+        head_end: ends them; "" if the name simply ends.
+        param_open, param_close: around one parameter, with its name or attributes up to `param_head_end`.
+        value_open: stands between those and the value; "" for none.
+        block_open, block_close: around all calls; may be missing in the text.
+        ignored: words and markers between block and calls that mean nothing.
+        framed: one newline on either side of a value is markup.
+        special: the markers are special tokens.
+    """
+
+    call_open: str
+    call_close: str
+    head_end: str
+    param_open: str
+    param_close: str
+    param_head_end: str = ">"
+    value_open: str = ""
+    block_open: tuple[str, ...] = ()
+    block_close: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    framed: bool = False
+    special: bool = False
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Those that stand around calls."""
+        return (*self.block_open, self.call_open, self.call_close, *self.block_close, *self.ignored)
+
+
+class XmlParser(ToolParser):
+    """Parser of an `XmlFormat`."""
+
+    def __init__(self, style: XmlFormat, tools: ToolSchemas | None = None) -> None:
+        self.style = style
+        self.needs_special_tokens = style.special
+        opening = (*style.block_open, style.call_open)
+        closing = (style.call_close, *style.block_close)
+        self._idle = MarkerScanner((*opening, *closing) if style.special else opening)
+        self._owed = MarkerScanner((*opening, *closing))
+        self._head = MarkerScanner((style.head_end, "\n"))
+        self._param_head = MarkerScanner((style.param_head_end, "\n"))
+        self._value = MarkerScanner((style.param_close, style.param_open, *closing))
+        self._junk = MarkerScanner((style.param_close, style.param_open, style.call_close, *style.block_close))
+        self._behind = dict.fromkeys(style.block_close, style.block_open)
+        self._behind[style.call_close] = (style.call_open, *style.block_close, *style.ignored)
+        self._behind[style.param_close] = (style.param_open, *closing)
+        super().__init__(tools)
+
+    def script(self) -> Steps[None]:
+        while True:
+            marker = yield from self.content_until(self._owed if self.calls else self._idle)
+            if marker is None:
+                return
+            yield from self.read_marked(marker)
+
+    def read_marked(self, marker: str) -> Steps[None]:
+        """What stands behind `marker`, which has been read: calls, if it opens any."""
+        style = self.style
+        if marker == style.call_open:
+            self.tape.keep(marker)
+            yield from self._read_calls(opened=False)
+        elif marker in style.block_open:
+            self.tape.keep(marker)
+            yield from self._skip_ignored()
+            if (yield from expect(self.tape, style.call_open)):
+                yield from self._read_calls(opened=True)
+            else:
+                self.give_back(style.markers)
+
+    def _skip_ignored(self) -> Steps[None]:
+        yield from skip_space(self.tape)
+        while self.style.ignored and (yield from expect(self.tape, *self.style.ignored)):
+            yield from skip_space(self.tape)
+
+    def _read_calls(self, opened: bool) -> Steps[None]:
+        """Calls one behind the other; `call_open` of the first has been read."""
+        style = self.style
+        while (yield from self._read_call(opened)):
+            self.tape.keep()
+            yield from self._skip_ignored()
+            marker = yield from expect(self.tape, style.call_open, *style.block_close)
+            if marker != style.call_open:
+                self.give_back(style.markers)
+                return
+        self.give_back(style.markers)
+
+    def _read_call(self, opened: bool) -> Steps[bool]:
+        """One call behind its `call_open`. False: it is none, nothing was said."""
+        name = yield from self._read_head()
+        char = yield from skip_space(self.tape)
+        follows = yield from ahead(self.tape, self.style.param_open, self.style.call_close, "{")
+        if not name or not (follows or (opened and not char and self.style.head_end)):
+            return False
+        self.begin_call(name)
+        if follows == "{":
+            yield from self.stream_arguments()
+            yield from skip_space(self.tape)
+            yield from expect(self.tape, self.style.call_close)
+        else:
+            yield from self._read_parameters(self.tools.get(name) or {})
+        self.end_call()
+        return True
+
+    def _read_head(self) -> Steps[str]:
+        """The call's name; "" if there is none."""
+        if not self.style.head_end:
+            yield from skip_space(self.tape)
+            return (yield from read_name(self.tape))
+        head, marker = yield from read_head(self.tape, self._head, _HEAD_LIMIT)
+        if marker is None:
+            return ""
+        attributes = dict(_ATTRIBUTE.findall(head))
+        name = attributes.get("name") or attributes.get("tool") or head.strip().strip("\"'")
+        return name if re.fullmatch(r"[\w.:/\-]+", name) else ""
+
+    def _read_parameters(self, schema: Mapping[str, object]) -> Steps[None]:
+        """Parameters up to the call's closing marker, or to what makes up for it."""
+        style = self.style
+        writer = ArgumentWriter(self.arguments, schema, style.framed)
+        while True:
+            yield from skip_space(self.tape)
+            marker = yield from read_until(self.tape, self._junk, self.content)
+            while marker == style.param_open:
+                marker = yield from self._read_parameter(writer)
+            if marker is None:
+                return
+            if marker == style.call_close or marker in style.block_close:
+                writer.close()
+                return
+
+    def _read_parameter(self, writer: ArgumentWriter) -> Steps[str | None]:
+        """One parameter behind its `param_open`. Returns the marker that ended it; None with the text."""
+        head, _ = yield from read_head(self.tape, self._param_head, _HEAD_LIMIT)
+        if self.style.value_open:
+            yield from skip_space(self.tape)
+            yield from expect(self.tape, self.style.value_open)
+        elif not (yield from peek(self.tape)):
+            return None
+        writer.begin(_key(head), _declared_types(head))
+        while True:
+            marker = yield from read_until(self.tape, self._value, writer.text)
+            if marker is None:
+                return None
+            if (yield from self._ends_value(marker, writer)):
+                writer.end()
+                return marker
+
+    def _ends_value(self, marker: str, writer: ArgumentWriter) -> Steps[bool]:
+        """Whether `marker`, just read inside a value, ends it; if not, it is part of the value."""
+        style = self.style
+        self.tape.keep(marker)
+        if marker == style.param_open:
+            head, _ = yield from head_ahead(self.tape, self._param_head, _HEAD_LIMIT)
+            ends = writer.declares(_key(head))
+        else:
+            char = yield from skip_space(self.tape)
+            ends = not char or bool((yield from ahead(self.tape, *self._behind[marker])))
+        if ends:
+            self.tape.drop()
+        else:
+            writer.text(self.tape.kept())
+        return ends
+
+
+def _key(head: str) -> str:
+    attributes = dict(_ATTRIBUTE.findall(head))
+    return attributes.get("name") or attributes.get("key") or head.strip().strip("\"'")
+
+
+def _declared_types(head: str) -> frozenset[str] | None:
+    """What the markup says of a parameter's type (``string="true"``, ``type="number"``); None if nothing."""
+    attributes = dict(_ATTRIBUTE.findall(head))
+    if "string" in attributes:
+        return frozenset({"string"}) if attributes["string"] == "true" else ANY_TYPE
+    return schema_types(attributes) if "type" in attributes else None
+
+
+QWEN3_CODER = XmlFormat(
+    call_open="<function=",
+    call_close="</function>",
+    head_end=">",
+    param_open="<parameter=",
+    param_close="</parameter>",
+    block_open=("<tool_call>",),
+    block_close=("</tool_call>",),
+    framed=True,
+)
+SEED_OSS = replace(QWEN3_CODER, block_open=("<seed:tool_call>",), block_close=("</seed:tool_call>",))
+MINIMAX_M2 = XmlFormat(
+    call_open="<invoke ",
+    call_close="</invoke>",
+    head_end=">",
+    param_open="<parameter ",
+    param_close="</parameter>",
+    block_open=("<minimax:tool_call>",),
+    block_close=("</minimax:tool_call>",),
+)
+DEEPSEEK_V32 = XmlFormat(
+    call_open="<｜DSML｜invoke ",
+    call_close="</｜DSML｜invoke>",
+    head_end=">",
+    param_open="<｜DSML｜parameter ",
+    param_close="</｜DSML｜parameter>",
+    block_open=("<｜DSML｜function_calls>",),
+    block_close=("</｜DSML｜function_calls>",),
+)
+DEEPSEEK_V4 = replace(DEEPSEEK_V32, block_open=("<｜DSML｜tool_calls>",), block_close=("</｜DSML｜tool_calls>",))
+GLM = XmlFormat(
+    call_open="<tool_call>",
+    call_close="</tool_call>",
+    head_end="",
+    param_open="<arg_key>",
+    param_close="</arg_value>",
+    param_head_end="</arg_key>",
+    value_open="<arg_value>",
+)
+STEP3 = XmlFormat(
+    call_open="<steptml:invoke ",
+    call_close="</steptml:invoke>",
+    head_end=">",
+    param_open="<steptml:parameter ",
+    param_close="</steptml:parameter>",
+    block_open=("<｜tool_calls_begin｜>",),
+    block_close=("<｜tool_calls_end｜>",),
+    ignored=("<｜tool_call_begin｜>", "function", "<｜tool_sep｜>", "<｜tool_call_end｜>"),
+)

@@ -1,0 +1,85 @@
+"""Engine log probabilities (ids and numbers) → what is shown (texts and bytes). Pure.
+
+Token texts follow vLLM 0.32's API server, so that answers can be compared: a token's text is its decoding alone; if
+that is no whole character, the token that completes the character (looking back over at most four tokens) shows the
+whole character and those before it show "". The bytes are always the token's own where its text is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smg_trio.core.events import TokenLogprob
+from smg_trio.core.outputs import PositionLogprobs
+from smg_trio.text.tokenizer import Tokenizer
+
+MIN_LOGPROB = -9999.0
+"""What -inf is shown as: JSON has no infinities (vLLM's number)."""
+_REPLACEMENT = "\ufffd"
+_LOOK_BACK = 4
+
+
+class LogprobTranslator:
+    """Translates the positions of one sequence in order; remembers the last tokens for split characters.
+
+    Args:
+        tokenizer: whose ids they are.
+        top: candidates shown per position; -1 = all there are.
+    """
+
+    __slots__ = ("_recent", "_texts", "_tokenizer", "_top")
+
+    def __init__(self, tokenizer: Tokenizer, top: int) -> None:
+        self._tokenizer = tokenizer
+        self._top = top
+        self._recent: list[int] = []
+        self._texts: dict[int, str] = {}
+
+    def translate(self, positions: Sequence[PositionLogprobs]) -> list[TokenLogprob]:
+        """One entry per position, each with its candidates (the sampled one first where it is not among the top)."""
+        translated = []
+        for position in positions:
+            translated.append(self._position(position))
+            self._recent = [*self._recent[1 - _LOOK_BACK :], position.token_ids[0]]
+        return translated
+
+    def _position(self, position: PositionLogprobs) -> TokenLogprob:
+        ids, logprobs = position.token_ids, position.logprobs
+        sampled = self._entry(ids[0], logprobs[0], position.rank)
+        count = len(ids) - 1 if self._top < 0 else min(self._top, len(ids) - 1)
+        ranked = [self._entry(ids[rank], logprobs[rank], rank) for rank in range(1, count + 1)]
+        if ranked and ids[0] not in ids[1 : count + 1]:
+            ranked = [sampled, *ranked[:-1]] if self._top >= 0 else [sampled, *ranked]
+        sampled.top = ranked
+        return sampled
+
+    def _entry(self, token_id: int, logprob: float, rank: int) -> TokenLogprob:
+        text = self._text(token_id)
+        raw = text.encode("utf-8", "replace")
+        if _REPLACEMENT in text:
+            raw = self._tokenizer.token_bytes(token_id)
+            if text.endswith(_REPLACEMENT):
+                text = self._completed(token_id)
+        shown = max(MIN_LOGPROB, logprob)
+        return TokenLogprob(token_id=token_id, token=text, raw=raw, logprob=shown, rank=rank)
+
+    def _text(self, token_id: int) -> str:
+        text = self._texts.get(token_id)
+        if text is None:
+            text = self._texts[token_id] = self._tokenizer.decode([token_id], skip_special_tokens=False)
+        return text
+
+    def _completed(self, token_id: int) -> str:
+        for start in range(len(self._recent) - 1, -1, -1):
+            before = self._tokenizer.decode(self._recent[start:], skip_special_tokens=False)
+            text = self._tokenizer.decode([*self._recent[start:], token_id], skip_special_tokens=False)
+            if not text.endswith(_REPLACEMENT):
+                return text[len(before.rstrip(_REPLACEMENT)) :]
+        return ""
+
+
+def translate_prompt(
+    tokenizer: Tokenizer, positions: Sequence[PositionLogprobs], top: int
+) -> list[TokenLogprob | None]:
+    """Entries for every prompt position, of which the first has none."""
+    return [None, *LogprobTranslator(tokenizer, top).translate(positions)]

@@ -1,0 +1,255 @@
+"""A validated request → token ids and engine sampling.
+
+Rendering and tokenizing hold the loop for about 0.7 ms per 1,000 tokens, so long inputs go to a thread; the
+tokenizer's batch call releases the GIL there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import trio
+
+from smg_trio.api.openai.chat import ChatRequest
+from smg_trio.api.openai.completions import CompletionRequest
+from smg_trio.api.sampling import SamplingFields
+from smg_trio.core.errors import ContextLengthExceeded, InvalidRequest, UnsupportedFeature
+from smg_trio.core.requests import SamplingParams
+from smg_trio.parsers.answer import AnswerParser
+from smg_trio.pipeline.decode import DecodeOptions
+from smg_trio.pipeline.models import ServedModel
+from smg_trio.pipeline.sampling import resolve_sampling
+from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
+
+Result = TypeVar("Result")
+
+TEXT_THREADS = 2
+"""Long inputs tokenized at the same time; more would only slow each other and the loop down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedPrompt:
+    """A prompt as the engine will see it. ``text`` is None for prompts given as token ids."""
+
+    token_ids: list[int]
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRequest:
+    """Everything `answer.open_answer` needs.
+
+    Attributes:
+        request_id: engine ids are made from it and made unique.
+        n: choices; choice i is sampled with seed + i.
+        make_parser: a new answer parser per choice, or None for plain text.
+    """
+
+    request_id: str
+    model: ServedModel
+    prompt: PreparedPrompt
+    sampling: SamplingParams
+    decode: DecodeOptions
+    n: int = 1
+    priority: int = 0
+    cache_salt: str | None = None
+    trace_headers: Mapping[str, str] | None = None
+    rank: int | None = None
+    stream: bool = False
+    make_parser: Callable[[], AnswerParser] | None = None
+
+
+class Preparer:
+    """Prepares requests; owns the limit on text threads."""
+
+    def __init__(self, text_threads: int = TEXT_THREADS) -> None:
+        self._limiter = trio.CapacityLimiter(text_threads)
+
+    async def off_loop_if_long(self, size: int, work: Callable[[], Result]) -> Result:
+        """Run `work` inline for inputs of up to `INLINE_ENCODE_CHARS` characters, else in a thread.
+
+        Cancelled, the thread's result is dropped.
+        """
+        if size <= INLINE_ENCODE_CHARS:
+            return work()
+        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+
+    async def chat_prompt(self, request: ChatRequest, model: ServedModel) -> PreparedPrompt:
+        """Render and tokenize a conversation. Raises ClientFault naming what cannot be rendered."""
+        template = _template_of(request, model)
+        work = functools.partial(_render_and_encode, request, model, template)
+        return await self.off_loop_if_long(_size(request.messages) + _size(request.tools), work)
+
+    async def chat(
+        self,
+        request: ChatRequest,
+        model: ServedModel,
+        *,
+        request_id: str,
+        max_model_len: int,
+        trace_headers: Mapping[str, str] | None = None,
+        rank: int | None = None,
+    ) -> PreparedRequest:
+        """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
+        prompt = await self.chat_prompt(request, model)
+        return finish_preparing(
+            prompt,
+            request.sampling,
+            model,
+            request_id=request_id,
+            max_model_len=max_model_len,
+            n=request.n,
+            stream=request.stream,
+            trace_headers=trace_headers,
+            rank=rank,
+        )
+
+    async def completion_prompts(self, request: CompletionRequest, model: ServedModel) -> list[PreparedPrompt]:
+        """Tokenize the prompts of a completions request; token ids stay as they are."""
+        work = functools.partial(_encode_prompts, request, model)
+        return await self.off_loop_if_long(_size([p for p in request.prompts if isinstance(p, str)]), work)
+
+    async def texts(self, texts: Sequence[str], model: ServedModel, *, add_special_tokens: bool) -> list[list[int]]:
+        """Tokenize texts."""
+
+        def work() -> list[list[int]]:
+            return [model.text.tokenizer.encode(text, add_special_tokens=add_special_tokens) for text in texts]
+
+        return await self.off_loop_if_long(_size(texts), work)
+
+
+def finish_preparing(
+    prompt: PreparedPrompt,
+    fields: SamplingFields,
+    model: ServedModel,
+    *,
+    request_id: str,
+    max_model_len: int,
+    n: int = 1,
+    stream: bool = False,
+    trace_headers: Mapping[str, str] | None = None,
+    rank: int | None = None,
+    make_parser: Callable[[], AnswerParser] | None = None,
+) -> PreparedRequest:
+    """What every endpoint does once it has a prompt: truncate if asked, resolve sampling, note what to show."""
+    prompt = _truncate(prompt, fields, max_model_len)
+    length = len(prompt.token_ids)
+    if length >= max_model_len:
+        raise ContextLengthExceeded(
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt has {length} input "
+            "tokens, which leaves no room for output. Please reduce the length of the input prompt.",
+            param="messages" if prompt.text is not None else "prompt",
+        )
+    sampling = resolve_sampling(fields, model.text, prompt_length=length, max_model_len=max_model_len)
+    return PreparedRequest(
+        request_id=request_id,
+        model=model,
+        prompt=prompt,
+        sampling=sampling,
+        decode=_decode_options(fields),
+        n=n,
+        priority=fields.priority,
+        cache_salt=fields.cache_salt,
+        trace_headers=trace_headers,
+        rank=rank,
+        stream=stream,
+        make_parser=make_parser,
+    )
+
+
+def _decode_options(fields: SamplingFields) -> DecodeOptions:
+    return DecodeOptions(
+        stop=fields.stop,
+        include_stop=fields.include_stop_str_in_output,
+        stop_token_ids=frozenset(fields.stop_token_ids),
+        min_tokens=fields.min_tokens,
+        skip_special_tokens=fields.skip_special_tokens,
+        spaces_between_special_tokens=fields.spaces_between_special_tokens,
+        logprobs=fields.logprobs,
+        prompt_logprobs=fields.prompt_logprobs,
+        prompt_only=fields.max_tokens == 0,
+    )
+
+
+def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
+    if request.chat_template is not None:
+        return ChatTemplate(request.chat_template, model.text.tokenizer.special_tokens)
+    template = model.text.template_for(tools=bool(request.tools))
+    if template is None:
+        raise UnsupportedFeature(
+            f"The model `{model.model_id}` has no chat template, so it cannot hold a conversation. "
+            "Use /v1/completions, or start the gateway with --chat-template.",
+            param="messages",
+        )
+    return template
+
+
+def _render_and_encode(request: ChatRequest, model: ServedModel, template: ChatTemplate) -> PreparedPrompt:
+    text = template.render(
+        template.prepare(request.messages),
+        tools=request.tools or None,
+        documents=request.documents,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        kwargs=template_arguments(request),
+    )
+    ids = model.text.tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
+    if not ids:
+        raise InvalidRequest("The conversation renders to an empty prompt.", param="messages")
+    return PreparedPrompt(token_ids=ids, text=text)
+
+
+def _encode_prompts(request: CompletionRequest, model: ServedModel) -> list[PreparedPrompt]:
+    prompts = []
+    for prompt in request.prompts:
+        if isinstance(prompt, str):
+            ids = model.text.tokenizer.encode(prompt, add_special_tokens=request.add_special_tokens)
+            if not ids:
+                raise InvalidRequest("The prompt is empty.", param="prompt")
+            prompts.append(PreparedPrompt(token_ids=ids, text=prompt))
+        else:
+            prompts.append(PreparedPrompt(token_ids=prompt, text=None))
+    return prompts
+
+
+def template_arguments(request: ChatRequest) -> dict[str, Any]:
+    """What the template gets beside the conversation: the request's own arguments win over derived ones."""
+    arguments: dict[str, Any] = {}
+    if request.reasoning_effort is not None:
+        arguments["reasoning_effort"] = request.reasoning_effort
+    return arguments | dict(request.chat_template_kwargs)
+
+
+def _truncate(prompt: PreparedPrompt, fields: SamplingFields, max_model_len: int) -> PreparedPrompt:
+    """Keep the last (by default) `truncate_prompt_tokens` tokens; -1 means as many as leave room for the answer."""
+    keep = fields.truncate_prompt_tokens
+    if keep is None:
+        return prompt
+    if keep > max_model_len:
+        raise InvalidRequest(
+            f"truncate_prompt_tokens={keep} cannot be greater than max_model_len={max_model_len}.",
+            param="truncate_prompt_tokens",
+        )
+    if keep == -1:
+        keep = max(1, max_model_len - (fields.max_tokens or 1))
+    if len(prompt.token_ids) <= keep:
+        return prompt
+    if keep == 0:
+        raise InvalidRequest("truncate_prompt_tokens=0 leaves an empty prompt.", param="truncate_prompt_tokens")
+    right = fields.truncation_side == "right"
+    return replace(prompt, token_ids=prompt.token_ids[:keep] if right else prompt.token_ids[-keep:])
+
+
+def _size(value: Any) -> int:
+    """Characters of text in a JSON value, roughly: what decides between inline and thread."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()))
+    if isinstance(value, Sequence):
+        return sum(map(_size, value))
+    return 0

@@ -1,0 +1,251 @@
+"""Chat templates: a conversation to prompt text.
+
+The environment is the one Hugging Face models are written for: an immutable sandbox with trimmed blocks,
+loop controls, ``{% generation %}``, a ``tojson`` that does not escape HTML, ``raise_exception`` and
+``strftime_now``. Compiled once per model. A rendering costs 10 to 100 µs for usual chats and holds the GIL.
+
+The sandbox stops attribute tricks, not costs: templates come from the model's directory or the operator,
+never from a request. What a request controls (messages, tools, template arguments) is data to it, and the
+length of the outcome is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Final, NoReturn
+
+import jinja2
+from jinja2 import meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from smg_trio.core.errors import ConfigError, InvalidRequest
+from smg_trio.text.content_format import ContentFormat, detect_content_format
+from smg_trio.text.messages import TextParts, normalise_messages, with_readable_arguments
+
+MAX_RENDERED_CHARS: Final = 16_000_000
+"""Bound on a rendered prompt; four times the text of the longest context windows served today."""
+
+_OWN_NAMES: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+_REFUSED_NAMES: Final = ("chat_template", "tokenize")
+_CONTINUES_HERE: Final = "SMG-TRIO-CONTINUES-HERE "
+
+_TOGGLE_KEYS: Final = ("enable_thinking", "thinking")
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingToggle:
+    """The template argument that switches thinking: its name, and what leaving it out means."""
+
+    key: str
+    default: bool
+
+
+class _GenerationBlock(Extension):
+    """``{% generation %}...{% endgeneration %}`` marks training targets; for prompts it is a plain block."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+class ChatTemplate:
+    """A compiled template.
+
+    Attributes:
+        source: the template text.
+        content_format: how it wants message content.
+        referenced_variables: names it reads from outside: which template arguments can have an effect.
+        knows_developer_role: whether it names the ``developer`` role; if not, such messages are given to
+            it as ``system`` ones.
+        thinking_toggle: its thinking switch, or None; found when first asked for.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str],
+        *,
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        """Compiles `source`.
+
+        Args:
+            source: Jinja text.
+            special_tokens: ``bos_token`` and so on; absent ones stay undefined in the template.
+            clock: local time for ``strftime_now``.
+
+        Raises:
+            ConfigError: it does not compile.
+        """
+        environment = _environment(clock)
+        try:
+            tree = environment.parse(source)
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(
+                "--chat-template",
+                f"the chat template does not compile (line {error.lineno}: {error.message}).",
+                "Pass a Jinja template made for this model.",
+            ) from None
+        self.source = source
+        self._special_tokens = {name: text for name, text in special_tokens.items() if text is not None}
+        self.content_format: ContentFormat = detect_content_format(tree)
+        self.referenced_variables = frozenset(meta.find_undeclared_variables(tree))
+        self.knows_developer_role = "'developer'" in source or '"developer"' in source
+
+    def prepare(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Request messages in the form this template wants (`normalise_messages` with what it knows).
+
+        Raises:
+            InvalidRequest: a message or content part that cannot be given to a template.
+        """
+        return normalise_messages(messages, self.content_format, developer_role=self.knows_developer_role)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt text.
+
+        Args:
+            messages: what `prepare` returned.
+            tools: tool definitions, or None; an empty list stays an empty list.
+            documents: documents for retrieval templates.
+            add_generation_prompt: open the assistant's turn at the end.
+            continue_final_message: end inside the last message instead, so that the model goes on with it.
+            kwargs: further template arguments; the names above cannot be overridden by them.
+
+        Raises:
+            InvalidRequest: the template refuses the conversation (with the template's own words), cannot
+                render it, or the outcome is too long; ``param`` names the field at fault.
+        """
+        context = {**self._special_tokens, **_checked(kwargs or {})}
+        context |= {"tools": tools, "documents": documents, "add_generation_prompt": add_generation_prompt}
+        if not continue_final_message:
+            return self._render(messages, context)
+        if add_generation_prompt:
+            raise InvalidRequest(
+                "Cannot set both `continue_final_message` and `add_generation_prompt` to true.",
+                param="continue_final_message",
+            )
+        return self._render_open_ended(messages, context)
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], context: dict[str, Any]) -> str:
+        try:
+            return self._generate(messages, context)
+        except Exception as error:  # a template can raise anything; all of it is about this conversation
+            readable = with_readable_arguments(messages)
+            if readable is None or isinstance(error, InvalidRequest):
+                raise _as_invalid_request(error) from None
+        return self._render(readable, context)
+
+    def _generate(self, messages: Sequence[Mapping[str, Any]], context: dict[str, Any]) -> str:
+        size, parts = 0, []
+        for part in self._template.generate(context, messages=messages):
+            size += len(part)
+            if size > MAX_RENDERED_CHARS:
+                raise InvalidRequest(
+                    f"The rendered prompt is longer than {MAX_RENDERED_CHARS} characters.", param="messages"
+                )
+            parts.append(part)
+        return "".join(parts)
+
+    def _render_open_ended(self, messages: Sequence[Mapping[str, Any]], context: dict[str, Any]) -> str:
+        marked, final_text = _mark_final_text(messages)
+        rendered = self._render(marked, context)
+        cut = rendered.rfind(_CONTINUES_HERE.strip())
+        if cut < 0 or final_text.strip() not in rendered:
+            raise InvalidRequest(
+                "The chat template drops or changes the final message, so it cannot be continued.",
+                param="continue_final_message",
+            )
+        prompt = rendered[:cut]
+        # A template that trims its messages trimmed the marker's space, and so must the prompt's end be.
+        return prompt if rendered.startswith(_CONTINUES_HERE, cut) else prompt.rstrip()
+
+    @cached_property
+    def thinking_toggle(self) -> ThinkingToggle | None:
+        """By trying it out on a one-message chat; by its text where that shows no difference."""
+        for key in _TOGGLE_KEYS:
+            if key not in self.referenced_variables and f"set {key} " not in self.source:
+                continue
+            on, off = self._probe({key: True}), self._probe({key: False})
+            if on is None or off is None or on == off:
+                return ThinkingToggle(key, f"set {key} = false" not in self.source)
+            return ThinkingToggle(key, self._probe({}) == on)
+        return None
+
+    def _probe(self, kwargs: Mapping[str, Any]) -> str | None:
+        try:
+            return self.render(self.prepare([{"role": "user", "content": "Hi"}]), kwargs=kwargs)
+        except InvalidRequest:
+            return None
+
+
+def _environment(clock: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda format: clock().strftime(format)
+    return environment
+
+
+def _checked(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    for name in _REFUSED_NAMES:
+        if name in kwargs:
+            raise InvalidRequest(f"chat_template_kwargs cannot hold `{name}`.", param=f"chat_template_kwargs.{name}")
+    return {name: value for name, value in kwargs.items() if name not in _OWN_NAMES}
+
+
+def _as_invalid_request(error: Exception) -> InvalidRequest:
+    if isinstance(error, InvalidRequest):
+        return error
+    if type(error) is jinja2.TemplateError:
+        return InvalidRequest(str(error), param="messages")
+    return InvalidRequest(f"The chat template cannot render these messages: {error}", param="messages")
+
+
+def _mark_final_text(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:
+    """The messages with a marker behind the last text of the last one, and that text."""
+    final = messages[-1] if messages else {}
+    content = final.get("content")
+    if isinstance(content, str):
+        return [*messages[:-1], {**final, "content": content + _CONTINUES_HERE}], content
+    parts = TextParts(content or ())
+    for index in range(len(parts) - 1, -1, -1):
+        if "text" in parts[index]:
+            text = parts[index]["text"]
+            parts[index] = {**parts[index], "text": text + _CONTINUES_HERE}
+            return [*messages[:-1], {**final, "content": parts}], text
+    raise InvalidRequest("The final message has no text to continue.", param="continue_final_message")

@@ -1,0 +1,350 @@
+"""Reads what text work needs out of a model directory: tokenizer, chat template, defaults, limits.
+
+Blocking file IO (0.2 to 1.5 s for large vocabularies); callers run it in a thread. Only local directories:
+nothing is ever downloaded.
+
+Precedence follows the loaders users know: the template from ``--chat-template``, ``chat_template.json``,
+``chat_template.jinja``, any other ``*.jinja``, then ``tokenizer_config.json``; end-of-sequence ids as vLLM
+0.32 takes them (the tokenizer's is the primary one, ``generation_config.json`` adds more, ``config.json``
+stands in where that file is absent); sampling defaults as vLLM's ``--generation-config auto``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from smg_trio.core.errors import ConfigError
+from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.tokenizer import Tokenizer
+
+SAMPLING_DEFAULTS: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_new_tokens",
+)
+"""Keys of ``generation_config.json`` that become request defaults."""
+
+_CONTEXT_KEYS: Final = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+    "max_sequence_length",
+    "max_seq_length",
+    "seq_len",
+)
+_CONVERTIBLE: Final = ("tokenizer.model", "tiktoken.model", "tekken.json", "*.tiktoken")
+_TEMPLATE_MARKS: Final = ("{", "}", "\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelText:
+    """What one model directory says about text.
+
+    Attributes:
+        tokenizer: loaded tokenizer.
+        chat_template: the default template, None if the model has none.
+        tool_chat_template: a template of its own for requests with tools, where the model names one.
+        eos_token_ids: ids that end a sequence, the primary one first; empty if the model names none.
+        default_sampling: defaults for fields a request leaves out, by `SAMPLING_DEFAULTS` key.
+        vocab_size: rows of the model's output layer, None if not stated; may exceed the tokenizer's.
+        context_length: tokens, prompt and answer together, None if not stated. The engine's own limit,
+            reported at its handshake, may be lower.
+        model_type, architectures: hints for choosing parsers.
+    """
+
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    tool_chat_template: ChatTemplate | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    default_sampling: Mapping[str, int | float] = field(default_factory=dict)
+    vocab_size: int | None = None
+    context_length: int | None = None
+    model_type: str | None = None
+    architectures: tuple[str, ...] = ()
+
+    def template_for(self, *, tools: bool) -> ChatTemplate | None:
+        """The template for a request with or without tools."""
+        return self.tool_chat_template if tools and self.tool_chat_template else self.chat_template
+
+
+def load_model_text(
+    model_path: str | Path,
+    *,
+    tokenizer_path: str | Path | None = None,
+    chat_template_path: str | Path | None = None,
+    generation_config: str = "auto",
+) -> ModelText:
+    """Loads a model's text files.
+
+    Args:
+        model_path: the model's directory.
+        tokenizer_path: directory or ``tokenizer.json`` to take the tokenizer from instead.
+        chat_template_path: template file (``.jinja``, or ``.json`` with a ``chat_template`` key), or the
+            template itself.
+        generation_config: ``auto`` (from the model), ``vllm`` (no sampling defaults), or a directory that
+            holds another ``generation_config.json``.
+
+    Raises:
+        ConfigError: something is missing or broken; names the option and what to do.
+    """
+    model_dir = _existing_directory(model_path, "--model-path")
+    tokenizer_dir, tokenizer_file = _tokenizer_location(model_dir, tokenizer_path)
+    settings = _read_json(tokenizer_dir / "tokenizer_config.json")
+    tokenizer = _load_tokenizer(tokenizer_dir, tokenizer_file, settings)
+    config = _read_json(model_dir / "config.json")
+    generation = _generation_config(model_dir, generation_config)
+    default, for_tools = _templates((tokenizer_dir, model_dir), settings, chat_template_path)
+    return ModelText(
+        tokenizer=tokenizer,
+        chat_template=_compiled(default, tokenizer),
+        tool_chat_template=_compiled(for_tools, tokenizer),
+        eos_token_ids=_eos_token_ids(tokenizer, config if generation is None else generation),
+        default_sampling={} if generation_config == "vllm" else _default_sampling(generation or {}),
+        vocab_size=_int_of(config, ("vocab_size",)),
+        context_length=_int_of(config, _CONTEXT_KEYS),
+        model_type=_str_or_none(config.get("model_type")),
+        architectures=tuple(config.get("architectures") or ()),
+    )
+
+
+def _compiled(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | None:
+    return None if source is None else ChatTemplate(source, tokenizer.special_tokens)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _existing_directory(path: str | Path, option: str) -> Path:
+    directory = Path(path).expanduser()
+    if directory.is_dir():
+        return directory
+    raise ConfigError(
+        option,
+        f"'{path}' is not a local directory.",
+        "Models are never downloaded; pass the path of a directory that holds the model's files.",
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(_read_text(path))
+    except ValueError as error:
+        raise ConfigError("--model-path", f"'{path}' is not valid JSON ({error}).", "Restore the file.") from None
+    if not isinstance(content, dict):
+        raise ConfigError("--model-path", f"'{path}' does not hold a JSON object.", "Restore the file.")
+    return content
+
+
+def _read_text(path: Path, option: str = "--model-path") -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(option, f"'{path}' cannot be read ({reason}).", "Check the file.") from None
+
+
+# --- tokenizer -----------------------------------------------------------------------------------
+
+
+def _tokenizer_location(model_dir: Path, tokenizer_path: str | Path | None) -> tuple[Path, Path]:
+    """The directory of the tokenizer's settings, and its main file (which may not exist)."""
+    if tokenizer_path is None:
+        return model_dir, model_dir / "tokenizer.json"
+    path = Path(tokenizer_path).expanduser()
+    if path.is_file():
+        return path.parent, path
+    directory = _existing_directory(path, "--tokenizer-path")
+    return directory, directory / "tokenizer.json"
+
+
+def _load_tokenizer(directory: Path, file: Path, settings: Mapping[str, Any]) -> Tokenizer:
+    backend = _load_backend(directory, file)
+    _add_missing_tokens(backend, settings)
+    special = _named_tokens(_read_json(directory / "special_tokens_map.json")) | _named_tokens(settings)
+    return Tokenizer(backend, special, extra_special=_extra_special_tokens(settings))
+
+
+def _load_backend(directory: Path, file: Path) -> tokenizers.Tokenizer:
+    vocab, merges = directory / "vocab.json", directory / "merges.txt"
+    try:
+        if file.is_file():
+            return tokenizers.Tokenizer.from_file(str(file))
+        if vocab.is_file() and merges.is_file():
+            return _byte_level_bpe(vocab, merges)
+    except Exception as error:  # the library raises its base class only
+        raise ConfigError(
+            "--tokenizer-path",
+            f"the tokenizer in '{directory}' cannot be loaded ({error}).",
+            "Check that the file is whole (not a Git LFS pointer) and made by a supported library version.",
+        ) from None
+    found = [path.name for pattern in _CONVERTIBLE for path in sorted(directory.glob(pattern))]
+    remedy = "Pass a directory that has one with --tokenizer-path."
+    if found:
+        remedy = f"Convert '{found[0]}' to tokenizer.json (transformers' save_pretrained does), or: {remedy}"
+    raise ConfigError(
+        "--tokenizer-path",
+        f"Directory '{directory}' does not contain a valid tokenizer file "
+        "(tokenizer.json, or vocab.json with merges.txt).",
+        remedy,
+    )
+
+
+def _byte_level_bpe(vocab: Path, merges: Path) -> tokenizers.Tokenizer:
+    """A GPT-2 style tokenizer from its two old files."""
+    backend = tokenizers.Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _add_missing_tokens(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Adds tokens that only ``tokenizer_config.json`` lists, in id order, where they get the listed ids."""
+    listed = settings.get("added_tokens_decoder")
+    if not isinstance(listed, dict):
+        return
+    present = backend.get_added_tokens_decoder()
+    for token_id in sorted(int(key) for key in listed if key.isdigit()):
+        entry = listed[str(token_id)]
+        if token_id in present or not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
+            continue
+        known_id = backend.token_to_id(entry["content"])
+        if known_id == token_id or (known_id is None and backend.get_vocab_size() == token_id):
+            backend.add_tokens([_added_token(entry)])
+
+
+def _added_token(entry: Mapping[str, Any]) -> tokenizers.AddedToken:
+    flags = {key: bool(entry.get(key)) for key in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+    return tokenizers.AddedToken(entry["content"], **flags)
+
+
+def _token_text(entry: Any) -> str | None:
+    """Special tokens are written as text or as an object with ``content``; null means absent."""
+    text = entry.get("content") if isinstance(entry, dict) else entry
+    return text if isinstance(text, str) and text else None
+
+
+def _named_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
+    extra = settings.get("extra_special_tokens")
+    entries = {**(extra if isinstance(extra, dict) else {}), **settings}
+    texts = {name: _token_text(entry) for name, entry in entries.items() if name.endswith("_token")}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _extra_special_tokens(settings: Mapping[str, Any]) -> list[str]:
+    lists = (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens"))
+    entries = [entry for listed in lists if isinstance(listed, list) for entry in listed]
+    return [text for entry in entries if (text := _token_text(entry)) is not None]
+
+
+# --- template ------------------------------------------------------------------------------------
+
+
+def _templates(
+    directories: Iterable[Path], settings: Mapping[str, Any], override: str | Path | None
+) -> tuple[str | None, str | None]:
+    """The default template and one for requests with tools, each as source or None."""
+    if override is not None:
+        return _template_option(override), None
+    for directory in dict.fromkeys(directories):
+        found = _template_files(directory)
+        if found is not None:
+            tools = directory / "additional_chat_templates" / "tool_use.jinja"
+            return found, _read_text(tools) if tools.is_file() else None
+    return _named_templates(settings.get("chat_template"))
+
+
+def _template_option(value: str | Path) -> str:
+    option = "--chat-template"
+    if isinstance(value, str) and any(mark in value for mark in _TEMPLATE_MARKS):
+        return value
+    path = Path(value).expanduser()
+    if not path.is_file():
+        raise ConfigError(option, f"'{value}' is not a file.", "Pass a .jinja file or the template itself.")
+    return _template_in_json(path, option) if path.suffix == ".json" else _read_text(path, option)
+
+
+def _template_in_json(path: Path, option: str = "--model-path") -> str:
+    default, _ = _named_templates(_read_json(path).get("chat_template"))
+    if default is None:
+        raise ConfigError(option, f"'{path}' has no `chat_template`.", "Restore the file, or pass --chat-template.")
+    return default
+
+
+def _template_files(directory: Path) -> str | None:
+    if (directory / "chat_template.json").is_file():
+        return _template_in_json(directory / "chat_template.json")
+    if (directory / "chat_template.jinja").is_file():
+        return _read_text(directory / "chat_template.jinja")
+    others = sorted(directory.glob("*.jinja"))
+    return _read_text(others[0]) if others else None
+
+
+def _named_templates(value: Any) -> tuple[str | None, str | None]:
+    """A template, or several by name: as a list of ``{"name", "template"}`` or as a mapping."""
+    if isinstance(value, str):
+        return value, None
+    if isinstance(value, list):
+        entries = [entry for entry in value if isinstance(entry, dict)]
+        value = {entry.get("name"): entry.get("template") for entry in entries}
+    if not isinstance(value, dict):
+        return None, None
+    texts = {name: text for name, text in value.items() if isinstance(text, str)}
+    only = next(iter(texts.values())) if len(texts) == 1 else None
+    return texts.get("default", only), texts.get("tool_use")
+
+
+# --- config --------------------------------------------------------------------------------------
+
+
+def _generation_config(model_dir: Path, choice: str) -> dict[str, Any] | None:
+    """The generation config, None where the directory has none."""
+    directory = model_dir if choice in ("auto", "vllm") else _existing_directory(choice, "--generation-config")
+    file = directory / "generation_config.json"
+    if not file.is_file() and directory is not model_dir:
+        raise ConfigError("--generation-config", f"'{file}' does not exist.", "Pass auto, vllm or a directory.")
+    return _read_json(file) if file.is_file() else None
+
+
+def _eos_token_ids(tokenizer: Tokenizer, listed: Mapping[str, Any]) -> tuple[int, ...]:
+    value = listed.get("eos_token_id")
+    if value is None and isinstance(listed.get("text_config"), dict):
+        value = listed["text_config"].get("eos_token_id")
+    ids = value if isinstance(value, list) else [value]
+    first = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return tuple(dict.fromkeys(first + [token_id for token_id in ids if type(token_id) is int]))
+
+
+def _default_sampling(generation: Mapping[str, Any]) -> dict[str, int | float]:
+    values = {key: generation.get(key) for key in SAMPLING_DEFAULTS}
+    return {key: value for key, value in values.items() if type(value) in (int, float)}  # type: ignore[misc]
+
+
+def _int_of(config: Mapping[str, Any], keys: Iterable[str]) -> int | None:
+    """The first of `keys` that is set; multimodal models keep them under ``text_config``."""
+    nested = config.get("text_config")
+    for source in (config, nested if isinstance(nested, dict) else {}):
+        for key in keys:
+            if type(source.get(key)) is int:
+                return int(source[key])
+    return None
+
+
+def _str_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

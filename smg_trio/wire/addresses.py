@@ -1,0 +1,94 @@
+"""What a worker URL stands for: ``ipc://<path>`` names two data sockets and a handshake port.
+
+The derivation is the one users of same-host workers know, so that engines started for another gateway
+find this one: input ``<path>-in.sock``, output ``<path>-out.sock``, handshake
+``tcp://127.0.0.1:(20000 + FNV-1a-64(path) mod 10000)`` unless stated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from smg_trio.core.errors import InvalidRequest
+
+_SCHEME: Final = "ipc://"
+_INPUT_SUFFIX: Final = "-in.sock"
+_OUTPUT_SUFFIX: Final = "-out.sock"
+# sockaddr_un holds 108 bytes with the closing NUL (Linux unix(7)).
+MAX_SOCKET_PATH_BYTES: Final = 107
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_U64: Final = (1 << 64) - 1
+_FIRST_PORT: Final = 20000
+_PORT_SPAN: Final = 10000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAddresses:
+    """The three addresses the gateway binds for one worker.
+
+    Attributes:
+        path: the path of the URL, the common stem of both socket files.
+        input: ZMQ endpoint of the request ROUTER.
+        output: ZMQ endpoint of the output PULL.
+        input_path, output_path: their socket files.
+        handshake: ZMQ endpoint of the handshake ROUTER, always tcp (engines dial nothing else).
+    """
+
+    path: str
+    input: str
+    output: str
+    input_path: str
+    output_path: str
+    handshake: str
+
+
+def parse_worker_url(url: str, handshake: str | None = None) -> WorkerAddresses:
+    """Derive the addresses of a worker.
+
+    Args:
+        url: ``ipc://<path>``; the path may be relative.
+        handshake: ``zmq_handshake_address``, used verbatim, or None to derive it from the path.
+
+    Raises:
+        InvalidRequest: not an ipc URL, no path, a path too long for a socket, or not a tcp handshake.
+    """
+    if not url.startswith(_SCHEME):
+        raise InvalidRequest(f"ZMQ worker URL must be ipc://<path>, got '{url}'", param="url")
+    path = url.removeprefix(_SCHEME)
+    if not path:
+        raise InvalidRequest("ipc:// worker URL must include a socket path", param="url")
+    _check_socket_path(path + _OUTPUT_SUFFIX)
+    if handshake is None:
+        handshake = f"tcp://127.0.0.1:{handshake_port(path)}"
+    elif not handshake.startswith("tcp://"):
+        raise InvalidRequest(
+            f"zmq_handshake_address must be a tcp:// address (the engine dials a TCP handshake), got '{handshake}'",
+            param="zmq_handshake_address",
+        )
+    input_path, output_path = path + _INPUT_SUFFIX, path + _OUTPUT_SUFFIX
+    return WorkerAddresses(path, _SCHEME + input_path, _SCHEME + output_path, input_path, output_path, handshake)
+
+
+def handshake_port(path: str) -> int:
+    """The derived handshake port of a socket path, 20000..29999."""
+    digest = _FNV_OFFSET
+    for byte in path.encode():
+        digest = ((digest ^ byte) * _FNV_PRIME) & _U64
+    return _FIRST_PORT + digest % _PORT_SPAN
+
+
+def _check_socket_path(path: str) -> None:
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest("ipc:// socket path is not valid text", param="url") from None
+    if "\0" in path:
+        raise InvalidRequest("ipc:// socket path must not contain NUL", param="url")
+    if size > MAX_SOCKET_PATH_BYTES:
+        raise InvalidRequest(
+            f"ipc:// socket path '{path}' is {size} bytes, over the system's limit of "
+            f"{MAX_SOCKET_PATH_BYTES}: choose a shorter path",
+            param="url",
+        )

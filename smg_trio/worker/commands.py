@@ -1,0 +1,47 @@
+"""What the input-socket owner is told to send. They reach it through one memory channel, so order is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from smg_trio.core.requests import GenerationRequest
+from smg_trio.worker.outputs import Delivery
+from smg_trio.worker.requests import InFlight
+
+
+@dataclass(slots=True)
+class SendAdd:
+    """Tell the entry's rank of a request, unless it has ended meanwhile. ``wave`` is 0 outside lockstep."""
+
+    entry: InFlight[Delivery[Any]]
+    request: GenerationRequest
+    wave: int
+
+
+@dataclass(slots=True)
+class SendAbort:
+    """Tell the entry's rank to stop, if it ever heard of the request."""
+
+    entry: InFlight[Delivery[Any]]
+
+
+@dataclass(slots=True)
+class SendWave:
+    """Wake every rank of a lockstep group."""
+
+    wave: int
+
+
+@dataclass(slots=True)
+class SendUtility:
+    """Call a method of one engine; the reply comes through the dispatcher."""
+
+    rank: int
+    call_id: int
+    method: str
+    arguments: Sequence[Any]
+
+
+Command = SendAdd | SendAbort | SendWave | SendUtility

@@ -1,0 +1,285 @@
+"""The state of one worker's engines and the decisions about it. Never waits; the shells in `nursery` do.
+
+Everything that can happen is a method: a request comes (`begin`) or is left (`leave`), a message came (`apply`), an
+engine is gone (`lose`). What must be sent as a consequence goes into the command channel.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from smg_trio.core.engines import EngineInfo, EngineProtocol
+from smg_trio.core.errors import EngineFault, InvalidRequest, NoReadyWorker, SmgError
+from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
+from smg_trio.core.requests import GenerationRequest
+from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
+from smg_trio.wire.codec import EngineCodec
+from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendUtility, SendWave
+from smg_trio.worker.handshake import GroupHandshake
+from smg_trio.worker.liveness import SilenceClock
+from smg_trio.worker.outputs import Delivery
+from smg_trio.worker.ranks import RankSelector
+from smg_trio.worker.requests import InFlight, Ledger
+from smg_trio.worker.waves import WaveClock
+
+logger = logging.getLogger("smg_trio.worker")
+
+AnyDelivery = Delivery[Any]
+
+
+@dataclass(slots=True)
+class _UtilityCall:
+    rank: int
+    answered: trio.Event
+    reply: UtilityReply | None = None
+    failure: SmgError | None = None
+
+
+class Group:
+    """All ranks of one worker: handshake phases, ledger, scores, waves, silence clock, open utility calls.
+
+    Args:
+        spec: what the worker was told.
+        codec: its engines' protocol.
+        commands: where consequences for the input socket go; unbounded.
+        changed: called after every change of a rank's phase.
+        silence_limit_s: seconds of silence, while something is owed, that mean death.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        codec: EngineCodec,
+        commands: trio.MemorySendChannel[Command],
+        changed: Callable[[], None],
+        silence_limit_s: float,
+    ) -> None:
+        self._spec = spec
+        self._codec = codec
+        self._commands = commands
+        self._changed = changed
+        self.handshake = GroupHandshake(spec.engine_count, lockstep_capable=spec.protocol is EngineProtocol.VLLM)
+        self.ledger: Ledger[AnyDelivery] = Ledger(spec.engine_count)
+        self.selector = RankSelector(spec.engine_count, self.ledger.in_flight)
+        self.waves = WaveClock()
+        self.silence = SilenceClock(silence_limit_s)
+        self.owing = trio.Event()
+        self._silenced: dict[int, EngineInfo] = {}
+        self._utility_calls: dict[int, _UtilityCall] = {}
+        self._last_call_id = 0
+
+    # ---- requests -------------------------------------------------------------------------------------
+
+    def begin(self, request: GenerationRequest, delivery: AnyDelivery, now: float) -> InFlight[AnyDelivery]:
+        """Check the request, choose a rank, enter it in the ledger and have it sent.
+
+        Raises NoReadyWorker, or the ClientFault that says why the engine could not take it.
+        """
+        rank = self._choose_rank(request)
+        info = self.handshake.info(rank)
+        assert info is not None, "serving ranks have registered"
+        self._codec.check(request, info, self._spec.vocab_size)
+        entry = self.ledger.open(request.request_id, rank, delivery)
+        if self.silence.submitted(now):
+            self.owing.set()
+        lockstep = self.handshake.lockstep
+        self._commands.send_nowait(SendAdd(entry, request, self.waves.current if lockstep else 0))
+        if lockstep:
+            self._commands.send_nowait(SendWave(self.waves.wake()))
+        return entry
+
+    def _choose_rank(self, request: GenerationRequest) -> int:
+        serving = self.handshake.serving_ranks
+        if request.rank is not None:
+            count = self._spec.engine_count
+            if not 0 <= request.rank < count:
+                message = f"data parallel rank {request.rank} is out of range for {count} engine(s)"
+                raise InvalidRequest(message, param="data_parallel_rank")
+            serving = [request.rank] if request.rank in serving else []
+        if not serving:
+            reason = self.handshake.summary() or "not connected"
+            raise NoReadyWorker(f"The engine behind model `{self._spec.model_id}` is not ready: {reason}.")
+        return self.selector.select(serving)
+
+    def leave(self, entry: InFlight[AnyDelivery]) -> None:
+        """The consumer has left the request's scope: abort it at the engine unless it has ended."""
+        if self._end(entry):
+            self._commands.send_nowait(SendAbort(entry))
+
+    def fail(self, entry: InFlight[AnyDelivery], error: SmgError) -> None:
+        """End the request with an error to its consumer."""
+        if self._end(entry):
+            entry.delivery.put(error)
+
+    def _end(self, entry: InFlight[AnyDelivery]) -> bool:
+        if not self.ledger.end(entry):
+            return False
+        if not self.ledger.in_flight(entry.rank):
+            self.selector.idle(entry.rank)
+            if not self.ledger.entries:
+                self.silence.nothing_owed()
+                self.owing = trio.Event()
+        return True
+
+    # ---- output messages ------------------------------------------------------------------------------
+
+    def apply(self, batch: EngineBatch, now: float) -> None:
+        """Take in one output message: hand outputs to their requests, note load and waves. Unknown ids are ignored."""
+        self.silence.heard(now)
+        rank = batch.rank
+        if batch.load is not None and 0 <= rank < self._spec.engine_count:
+            self.selector.report(rank, batch.load)
+        if rank in self._silenced:
+            self._revive(rank)
+        entries = self.ledger.entries
+        for request_id, output in batch.outputs:
+            entry = entries.get(request_id)
+            if entry is None:
+                continue
+            if output.finish_reason is not None:
+                self._end(entry)
+                entry.delivery.put(output)
+            elif not entry.delivery.put(output):
+                self.leave(entry)
+        if batch.finished_request_ids:
+            self._end_named(batch.finished_request_ids)
+        if batch.utility is not None:
+            self._answer_utility(batch.utility)
+        if batch.wave_complete is not None or batch.start_wave is not None:
+            self._take_wave_notice(batch)
+
+    def _end_named(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            entry = self.ledger.entries.get(request_id)
+            if entry is not None:
+                self._end(entry)
+                entry.delivery.put(GenerationOutput([], FinishReason.ABORT))
+
+    def _take_wave_notice(self, batch: EngineBatch) -> None:
+        if not self.handshake.lockstep:
+            logger.warning("ignoring a wave notice of independent rank %d of %s", batch.rank, self._spec.url)
+            return
+        if batch.wave_complete is not None:
+            self.waves.completed(batch.wave_complete)
+        if batch.start_wave is not None:
+            self._commands.send_nowait(SendWave(self.waves.asked_to_start(batch.start_wave)))
+
+    # ---- engines lost and found -------------------------------------------------------------------------
+
+    def lose(self, ranks: Iterable[int], error: EngineFault, *, silent: bool = False) -> None:
+        """These ranks' engines are gone: fail what they had and wait for their HELLO.
+
+        A lockstep group goes as a whole. ``silent`` engines are still connected: should one speak again it is
+        taken back.
+        """
+        lost = set(ranks)
+        if lost and self.handshake.lockstep:
+            lost = set(range(self._spec.engine_count))
+        for rank in sorted(lost):
+            self._silenced.pop(rank, None)
+            info = self.handshake.info(rank)
+            if silent and info is not None:
+                self._silenced[rank] = info
+            logger.warning("rank %d of %s is lost: %s", rank, self._spec.url, error.message)
+            self.handshake.lost(rank, error.message)
+            self.selector.forget(rank)
+            for entry in self.ledger.of_rank(rank):
+                if silent:
+                    self._commands.send_nowait(SendAbort(entry))
+                self.fail(entry, error)
+            self._fail_utility_calls(rank, error)
+        if lost:
+            self._changed()
+
+    def lose_all(self, error: EngineFault) -> None:
+        """Every rank is gone."""
+        self.lose(range(self._spec.engine_count), error)
+
+    def fail_everything(self, error: SmgError) -> None:
+        """End every request with `error` and abort it at its engine; phases stay."""
+        for entry in list(self.ledger.entries.values()):
+            self._commands.send_nowait(SendAbort(entry))
+            self.fail(entry, error)
+
+    def ranks_owing(self) -> list[int]:
+        """Ranks with something in flight."""
+        return [rank for rank in range(self._spec.engine_count) if self.ledger.in_flight(rank)]
+
+    def _revive(self, rank: int) -> None:
+        info = self._silenced.pop(rank)
+        logger.info("rank %d of %s speaks again", rank, self._spec.url)
+        self.handshake.revived(rank, info)
+        self._changed()
+
+    def vanished_while_loading(self, rank: int) -> None:
+        """A rank that has registered but not said READY closed its connection."""
+        if self.handshake.phase(rank) is RankPhase.LOADING:
+            self.handshake.lost(rank, "vanished while loading")
+            self._changed()
+
+    def hello_taken(self, rank: int) -> None:
+        """A new engine has said HELLO as `rank`: whatever was there before is history."""
+        self._silenced.pop(rank, None)
+
+    # ---- utility calls ----------------------------------------------------------------------------------
+
+    async def call_utility(self, rank: int, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Call an engine's method and wait for its result (any msgpack value).
+
+        Raises EngineFault with the engine's words if it failed, EngineDead if the rank is lost meanwhile. Waits
+        without limit: the caller owns the deadline. Cancelled, the late reply is dropped.
+        """
+        self._last_call_id += 1
+        call_id = self._last_call_id
+        call = self._utility_calls[call_id] = _UtilityCall(rank, trio.Event())
+        self._commands.send_nowait(SendUtility(rank, call_id, method, arguments))
+        try:
+            await call.answered.wait()
+        finally:
+            del self._utility_calls[call_id]
+        if call.failure is not None:
+            raise call.failure
+        assert call.reply is not None, "answered calls have a reply or a failure"
+        if call.reply.failure is not None:
+            raise EngineFault(f"engine method {method} failed: {call.reply.failure}")
+        return call.reply.result
+
+    def _answer_utility(self, reply: UtilityReply) -> None:
+        call = self._utility_calls.get(reply.call_id)
+        if call is not None:
+            call.reply = reply
+            call.answered.set()
+
+    def fail_utility(self, call_id: int, error: SmgError) -> None:
+        """The call could not be sent."""
+        call = self._utility_calls.get(call_id)
+        if call is not None:
+            call.failure = error
+            call.answered.set()
+
+    def _fail_utility_calls(self, rank: int, error: EngineFault) -> None:
+        for call_id, call in list(self._utility_calls.items()):
+            if call.rank == rank:
+                self.fail_utility(call_id, error)
+
+    # ---- from outside -----------------------------------------------------------------------------------
+
+    def rank_snapshots(self) -> tuple[RankSnapshot, ...]:
+        """All ranks as they are now."""
+        handshake = self.handshake
+        return tuple(
+            RankSnapshot(
+                rank=rank,
+                phase=handshake.phase(rank),
+                reason=handshake.reason(rank),
+                in_flight=self.ledger.in_flight(rank),
+                load=self.selector.load(rank),
+                info=handshake.info(rank),
+            )
+            for rank in range(self._spec.engine_count)
+        )

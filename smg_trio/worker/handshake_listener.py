@@ -1,0 +1,152 @@
+"""The tasks that let engines in: the handshake ROUTER (HELLO → INIT, READY) and registrations on the input ROUTER.
+
+Both stay for the worker's life, so an engine that comes late, again, or before the gateway is answered at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from smg_trio.core.errors import EngineDead, ProtocolViolation
+from smg_trio.core.workers import RankPhase, WorkerSpec
+from smg_trio.wire.addresses import WorkerAddresses
+from smg_trio.wire.handshake import (
+    decode_handshake,
+    decode_registration,
+    encode_init,
+    identity_of_rank,
+    rank_of_identity,
+)
+from smg_trio.worker.group import Group
+from smg_trio.worker.handshake import HelloFromReady, Progress, RankReady, Refused, SendInit, Step
+from smg_trio.worker.links import Link, PeerUnreachable
+from smg_trio.worker.peer_watch import PeerWatch
+
+logger = logging.getLogger("smg_trio.worker")
+
+HANDSHAKE_MESSAGE_LIMIT_S = 600.0
+"""How long each handshake message is waited for before the log says so (the reference's limit)."""
+
+
+class HandshakeListener:
+    """Answers engines that dial in to one worker.
+
+    Args:
+        changed: called whenever a rank's phase has changed.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        addresses: WorkerAddresses,
+        handshake_link: Link,
+        group: Group,
+        peers: PeerWatch,
+        changed: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._addresses = addresses
+        self._link = handshake_link
+        self._group = group
+        self._peers = peers
+        self._changed = changed
+        self._news = trio.Event()
+
+    async def listen(self, nursery: trio.Nursery) -> None:
+        """Take HELLO and READY, for ever. Raises LinkClosed."""
+        logger.info("waiting for engines to connect to %s", self._spec.url)
+        while True:
+            for frames in await self._link.receive_many():
+                try:
+                    step = self._read_handshake(frames)
+                except ProtocolViolation as violation:
+                    step = Refused(f"unexpected startup handshake message: {violation.detail}")
+                if isinstance(step, HelloFromReady):
+                    nursery.start_soon(self._settle_second_hello, step.rank)
+                else:
+                    self._take(step)
+
+    def _read_handshake(self, frames: list[bytes]) -> Step:
+        if len(frames) != 2:
+            raise ProtocolViolation("handshake", f"expected 2 frames, got {len(frames)}")
+        rank = rank_of_identity(frames[0])
+        status = decode_handshake(frames[1]).status
+        if status == "HELLO":
+            return self._group.handshake.hello(rank)
+        if status == "READY":
+            return self._group.handshake.ready(rank)
+        raise ProtocolViolation("handshake", f"unexpected handshake status {status!r}")
+
+    async def take_registrations(self, input_link: Link) -> None:
+        """Take registrations on the input ROUTER's receiving side, for ever. Raises LinkClosed."""
+        while True:
+            for frames in await input_link.receive_many():
+                try:
+                    step = self._read_registration(frames)
+                except ProtocolViolation as violation:
+                    step = Refused(f"unexpected startup handshake message: {violation.detail}")
+                self._take(step)
+
+    def _read_registration(self, frames: list[bytes]) -> Step:
+        if len(frames) != 2:
+            detail = f"expected 2 frames for engine input registration, got {len(frames)}"
+            raise ProtocolViolation("registration", detail)
+        info = decode_registration(frames[1], self._spec.protocol)
+        return self._group.handshake.registered(rank_of_identity(frames[0]), info)
+
+    def _take(self, step: Step) -> None:
+        url = self._spec.url
+        if isinstance(step, Refused):
+            logger.warning("%s: %s", url, step.reason)
+            return
+        if isinstance(step, SendInit):
+            again = " again: it restarted while loading" if step.again else ""
+            logger.info("rank %d of %s said HELLO%s", step.rank, url, again)
+            self._group.hello_taken(step.rank)
+            self._send_init(step.rank)
+        elif isinstance(step, RankReady):
+            logger.info("engine connected: rank %d of %s (%s)", step.rank, url, step.info.engine_version)
+            if not self._group.handshake.serving_ranks:
+                logger.info("%s: %s", url, self._group.handshake.summary())
+        elif isinstance(step, Progress):
+            logger.debug("rank %d of %s: %s", step.rank, url, step.seen)
+        self._news.set()
+        self._news = trio.Event()
+        self._changed()
+
+    def _send_init(self, rank: int) -> None:
+        init = encode_init([self._addresses.input], [self._addresses.output])
+        try:
+            self._link.send_nowait([identity_of_rank(rank), init])
+        except (PeerUnreachable, trio.WouldBlock):
+            self._group.handshake.lost(rank, "vanished after HELLO")
+
+    async def _settle_second_hello(self, rank: int) -> None:
+        """A HELLO for a connected rank: take it if the connected engine turns out to be gone, else refuse it."""
+        if await self._peers.find_gone([rank]):
+            self._group.lose([rank], EngineDead("the engine restarted"))
+        if self._group.handshake.phase(rank) is RankPhase.READY:
+            self._take(Refused(f"duplicate HELLO for engine id {rank} after INIT phase: the connected engine is alive"))
+        else:
+            self._take(self._group.handshake.hello(rank))
+
+    async def note_slow_handshake(self, limit_s: float = HANDSHAKE_MESSAGE_LIMIT_S) -> None:
+        """Say in the log, each time the limit passes without news while no engine serves, what is waited for."""
+        while True:
+            if self._group.handshake.serving_ranks:
+                await self._news.wait()
+                continue
+            with trio.move_on_after(limit_s) as scope:
+                await self._news.wait()
+            if scope.cancelled_caught and not self._group.handshake.serving_ranks:
+                loading = any(rank.phase is RankPhase.LOADING for rank in self._group.rank_snapshots())
+                logger.warning(
+                    "ZMQ backend handshake failed for %s: startup handshake timed out while waiting for %s after %gs; "
+                    "still listening",
+                    self._spec.url,
+                    "READY" if loading else "HELLO",
+                    limit_s,
+                )

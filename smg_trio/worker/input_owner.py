@@ -1,0 +1,113 @@
+"""The task that owns the sending side of the input ROUTER: commands in, frames out, in order."""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from smg_trio.core.errors import EngineDead, EngineFault, SmgError, UnsupportedFeature
+from smg_trio.core.workers import RankPhase
+from smg_trio.wire.codec import EngineCodec
+from smg_trio.wire.handshake import identity_of_rank
+from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendUtility, SendWave
+from smg_trio.worker.group import Group
+from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
+
+logger = logging.getLogger("smg_trio.worker")
+
+SEND_LIMIT_S = 10.0
+"""How long handing one message to an engine may take before it counts as dead (the reference's limit)."""
+
+
+class InputOwner:
+    """Sends what the command channel says.
+
+    An engine that is not connected, or does not take a message within `send_limit_s`, is lost.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        group: Group,
+        codec: EngineCodec,
+        commands: trio.MemoryReceiveChannel[Command],
+        send_limit_s: float = SEND_LIMIT_S,
+    ) -> None:
+        self._link = link
+        self._group = group
+        self._codec = codec
+        self._commands = commands
+        self._send_limit_s = send_limit_s
+
+    async def run(self) -> None:
+        """Send for ever. Cancelled, commands not yet carried out stay in the channel. Raises LinkClosed, OSError."""
+        while True:
+            await self._carry_out(await self._commands.receive())
+
+    async def _carry_out(self, command: Command) -> None:
+        if isinstance(command, SendAdd):
+            entry = command.entry
+            frames = None if entry.ended else self._encode_add(command)
+            if frames is not None:
+                entry.sent = True
+                await self._send(entry.rank, frames)
+        elif isinstance(command, SendAbort):
+            if command.entry.sent:
+                await self._send(command.entry.rank, self._codec.encode_abort([command.entry.request_id]))
+        elif isinstance(command, SendWave):
+            for rank in self._group.handshake.ready_ranks():
+                await self._send(rank, self._codec.encode_start_wave(command.wave))
+        else:
+            await self._call_utility(command)
+
+    def _encode_add(self, command: SendAdd) -> list[bytes] | None:
+        try:
+            return self._codec.encode_add(command.request, wave=command.wave)
+        except SmgError as error:
+            self._group.fail(command.entry, error)
+        except Exception:
+            # One request that cannot be encoded must not take the worker's other requests with it.
+            logger.exception("cannot encode a request")
+            self._group.fail(command.entry, EngineFault("the request could not be sent to the engine"))
+        return None
+
+    async def _call_utility(self, command: SendUtility) -> None:
+        try:
+            frames = self._codec.encode_utility(command.call_id, command.method, command.arguments)
+        except UnsupportedFeature as error:
+            self._group.fail_utility(command.call_id, error)
+        else:
+            await self._send(command.rank, frames)
+
+    async def _send(self, rank: int, frames: list[bytes]) -> None:
+        message = [identity_of_rank(rank), *frames]
+        try:
+            try:
+                self._link.send_nowait(message)
+            except trio.WouldBlock:
+                await self._send_blocked(rank, message)
+        except PeerUnreachable:
+            if self._group.handshake.phase(rank) is RankPhase.READY:
+                self._group.lose([rank], EngineDead("the engine is not connected"))
+
+    async def _send_blocked(self, rank: int, message: list[bytes]) -> None:
+        with trio.move_on_after(self._send_limit_s) as scope:
+            await self._link.send(message)
+        if scope.cancelled_caught:
+            logger.warning("engine input send timed out; treating engine as dead")
+            self._group.lose([rank], EngineDead("the engine does not take requests"))
+
+    def flush_aborts(self) -> None:
+        """Before the socket closes: send the aborts that are queued; what cannot go at once is dropped."""
+        while True:
+            try:
+                command = self._commands.receive_nowait()
+            except trio.WouldBlock:
+                return
+            if isinstance(command, SendAbort) and command.entry.sent:
+                frames = self._codec.encode_abort([command.entry.request_id])
+                try:
+                    self._link.send_nowait([identity_of_rank(command.entry.rank), *frames])
+                except (PeerUnreachable, LinkClosed, trio.WouldBlock, OSError):
+                    continue

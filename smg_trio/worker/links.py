@@ -1,0 +1,64 @@
+"""The two doors between a worker and its sockets: `Link` (one bound socket) and `Transport` (what binds).
+
+`worker.zmq_links` implements them on libzmq; `testing.memory` in memory, so that lifecycle tests can run
+under a mock clock. Both pass the same conformance checks (`testing.conformance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class PeerUnreachable(Exception):
+    """A ROUTER was told to send to an identity that has no open connection."""
+
+
+class LinkClosed(Exception):
+    """The link was closed by its owner, also while another task waited on it."""
+
+
+class Link(Protocol):
+    """One bound socket. On ROUTER links frame 0 of every message is the peer's identity.
+
+    One task receives and one task sends; `close` may be called by either.
+    """
+
+    async def receive_many(self, limit: int = 64) -> list[list[bytes]]:
+        """Wait for and return 1..limit messages, each a list of frames. A checkpoint.
+
+        Cancellation never loses a message. Raises LinkClosed.
+        """
+        ...
+
+    def send_nowait(self, frames: Sequence[bytes]) -> None:
+        """Hand a message to the socket. Raises trio.WouldBlock (pipe full), PeerUnreachable, LinkClosed."""
+        ...
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Like send_nowait but waits while the pipe is full. If cancelled the message was not sent."""
+        ...
+
+    async def wait_peer_lost(self) -> bytes | None:
+        """Wait for the next disconnect of a peer; its identity if known, else None. Raises LinkClosed."""
+        ...
+
+    def close(self) -> None:
+        """Close; what was handed over may linger for 0.1 s in the background. Idempotent. Waiters get LinkClosed."""
+        ...
+
+
+class Transport(Protocol):
+    """Binds the three sockets of a worker. Binding raises OSError (address in use, bad path, …)."""
+
+    def bind_handshake(self, address: str) -> Link:
+        """A ROUTER at ``tcp://host:port``."""
+        ...
+
+    def bind_input(self, address: str) -> Link:
+        """A mandatory ROUTER (requests go out, registrations come in)."""
+        ...
+
+    def bind_output(self, address: str) -> Link:
+        """A PULL (engine outputs come in); `send_nowait` is not supported."""
+        ...

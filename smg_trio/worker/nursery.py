@@ -1,0 +1,304 @@
+"""One worker: the nursery that owns its sockets, and the supervisor that opens it again.
+
+```
+Worker.run (supervisor) ── bind, then one nursery:
+    handshake listener   handshake ROUTER: HELLO → INIT, READY          (bound for the worker's life)
+    registrations        input ROUTER, receiving side
+    input owner          input ROUTER, sending side: commands → frames
+    dispatcher           output PULL: frames → batches → each request's memory channel; never waits for a consumer
+    peer watch           socket monitors: an engine that vanishes is known within milliseconds, idle or busy
+    silence watchdog     the last resort for an engine that is connected and says nothing
+```
+An engine's death ends what it had in flight, not the nursery: all sockets stay bound, so its next HELLO is answered
+at once. The nursery itself ends only if a socket fails (or on an error of ours); then everything in flight fails and
+the supervisor binds again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from smg_trio.core.errors import ConfigError, EngineDead, EngineFault, NoReadyWorker, ShuttingDown, SmgError
+from smg_trio.core.requests import GenerationRequest
+from smg_trio.core.workers import RankPhase, WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.wire.addresses import parse_worker_url
+from smg_trio.wire.codec import codec_for
+from smg_trio.worker.commands import Command
+from smg_trio.worker.dispatcher import dispatch
+from smg_trio.worker.group import AnyDelivery, Group
+from smg_trio.worker.handshake_listener import HANDSHAKE_MESSAGE_LIMIT_S, HandshakeListener
+from smg_trio.worker.input_owner import SEND_LIMIT_S, InputOwner
+from smg_trio.worker.links import Link, LinkClosed, Transport
+from smg_trio.worker.liveness import SILENCE_LIMIT_S
+from smg_trio.worker.outputs import OutputStream
+from smg_trio.worker.peer_watch import PeerWatch, watch_silence
+from smg_trio.worker.requests import InFlight
+from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
+
+logger = logging.getLogger("smg_trio.worker")
+
+_REBIND_BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class GenerationScope:
+    """A request's life at an engine: ``async with worker.generate(request) as outputs`` (tagged 0).
+
+    Leaving the block for any reason aborts the request at the engine, once, and only if it has not ended there.
+    Entering and leaving never block, so leaving works under cancellation without a shield.
+    """
+
+    __slots__ = ("_entry", "_request", "_worker")
+
+    def __init__(self, worker: Worker, request: GenerationRequest) -> None:
+        self._worker = worker
+        self._request = request
+        self._entry: InFlight[AnyDelivery] | None = None
+
+    async def __aenter__(self) -> OutputStream[int]:
+        outputs = OutputStream[int]()
+        self._entry = self._worker.begin(self._request, outputs.delivery(0))
+        return outputs
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._entry is not None:
+            self._worker.leave(self._entry)
+
+
+class Worker:
+    """One worker, from its URL to its engines. `run` it in a nursery; everything else may be called from outside.
+
+    Args:
+        spec: what it is told; ConfigError for a malformed URL or handshake address.
+        transport: binds its sockets.
+        silence_limit_s, send_limit_s, handshake_limit_s: see the module constants; tests shorten them.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        transport: Transport,
+        *,
+        silence_limit_s: float = SILENCE_LIMIT_S,
+        send_limit_s: float = SEND_LIMIT_S,
+        handshake_limit_s: float = HANDSHAKE_MESSAGE_LIMIT_S,
+    ) -> None:
+        self.spec = spec
+        self.addresses = parse_worker_url(spec.url, handshake=spec.handshake_address)
+        self._codec = codec_for(spec.protocol)
+        self._transport = transport
+        self._send_limit_s = send_limit_s
+        self._handshake_limit_s = handshake_limit_s
+        self._command_sender, self._command_receiver = trio.open_memory_channel[Command](float("inf"))
+        self._group = Group(spec, self._codec, self._command_sender, self._note_change, silence_limit_s)
+        self._change = trio.Event()
+        self._failure = ""
+        self._draining = False
+
+    # ---- for other rooms ------------------------------------------------------------------------------
+
+    def generate(self, request: GenerationRequest) -> GenerationScope:
+        """A scope for one request; see `GenerationScope`.
+
+        Entering raises NoReadyWorker, or the ClientFault that names what the engine could not take.
+        """
+        return GenerationScope(self, request)
+
+    def begin(self, request: GenerationRequest, delivery: AnyDelivery) -> InFlight[AnyDelivery]:
+        """Start a request whose outputs go to `delivery`; whoever calls this owes a `leave`, once, on every path.
+
+        The unscoped form of `generate`, for answers made of several requests on one stream. Same errors.
+        """
+        if self._draining:
+            raise NoReadyWorker(f"The worker {self.spec.url} is draining.")
+        return self._group.begin(request, delivery, trio.current_time())
+
+    def leave(self, entry: InFlight[AnyDelivery]) -> None:
+        """End a request's scope: aborts it at the engine unless it has ended. Never blocks; idempotent."""
+        self._group.leave(entry)
+
+    async def call_utility(self, method: str, *arguments: Any, rank: int = 0, timeout_s: float = 30.0) -> Any:
+        """Call a method of the engine at `rank` and return its result.
+
+        Raises UnsupportedFeature (TokenSpeed has none), NoReadyWorker, EngineFault with the engine's words, EngineDead.
+        Cancelled or timed out (EngineFault), a late reply is dropped.
+        """
+        if self._group.handshake.phase(rank) is not RankPhase.READY:
+            raise NoReadyWorker(f"Rank {rank} of {self.spec.url} is not ready.")
+        with trio.move_on_after(timeout_s):
+            return await self._group.call_utility(rank, method, arguments)
+        raise EngineFault(f"engine method {method} did not answer within {timeout_s:g}s")
+
+    def fail_everything(self, error: SmgError) -> None:
+        """End every request in flight with `error` to its consumer, and abort it at its engine."""
+        self._group.fail_everything(error)
+
+    def start_draining(self) -> None:
+        """Take no new requests; those in flight go on."""
+        self._draining = True
+        self._note_change()
+
+    @property
+    def state(self) -> WorkerState:
+        """Where the worker stands in its lifecycle."""
+        if self._draining:
+            return WorkerState.DRAINING
+        if self._group.handshake.serving_ranks:
+            return WorkerState.READY
+        if self._failure:
+            return WorkerState.FAILED
+        return WorkerState.NOT_READY if self._group.handshake.ever_complete else WorkerState.PENDING
+
+    @property
+    def in_flight(self) -> int:
+        """Requests at its engines now."""
+        return len(self._group.ledger)
+
+    @property
+    def load(self) -> float:
+        """How busy it is, per engine: the mean of its ranks' scores (see `ranks`)."""
+        count = self.spec.engine_count
+        return sum(self._group.selector.score(rank) for rank in range(count)) / count
+
+    @property
+    def max_model_len(self) -> int | None:
+        """The smallest context window among its registered engines; None while there is none."""
+        windows = [
+            info.max_model_len for rank in range(self.spec.engine_count) if (info := self._group.handshake.info(rank))
+        ]
+        return min(windows, default=None)
+
+    def snapshot(self) -> WorkerSnapshot:
+        """The worker as it is now."""
+        reason = self._failure or self._group.handshake.summary()
+        return WorkerSnapshot(
+            spec=self.spec,
+            state=self.state,
+            reason=reason,
+            in_flight=self.in_flight,
+            lockstep=self._group.handshake.lockstep,
+            wave=self._group.waves.current,
+            ranks=self._group.rank_snapshots(),
+            handshake_address=self.addresses.handshake,
+        )
+
+    async def wait_change(self) -> None:
+        """Wait until the worker's state may have changed."""
+        await self._change.wait()
+
+    async def wait_state(self, state: WorkerState) -> None:
+        """Wait until the worker is in `state`."""
+        while self.state is not state:
+            await self._change.wait()
+
+    def _note_change(self) -> None:
+        self._change.set()
+        self._change = trio.Event()
+
+    # ---- supervisor -----------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve for ever. Cancelled: aborts what is in flight at the engines, closes and removes its sockets.
+
+        `task_status` is started when the sockets are bound for the first time or binding has failed once.
+        """
+        attempt = 0
+        started = False
+        while True:
+            await trio.sleep(_REBIND_BACKOFF_S[min(attempt, len(_REBIND_BACKOFF_S) - 1)])
+            try:
+                async with self._bound_sockets() as sockets:
+                    self._set_failure("")
+                    attempt = 0
+                    if not started:
+                        started = True
+                        task_status.started()
+                    await self._serve(*sockets)
+            except* (OSError, LinkClosed, ConfigError) as group:
+                reason = "; ".join(_words(error) for error in _leaves(group))
+                logger.warning("ZMQ worker %s failed: %s; binding again", self.spec.url, reason)
+                self._set_failure(reason)
+            except* Exception as group:
+                logger.exception("ZMQ worker %s failed; binding again", self.spec.url, exc_info=group)
+                self._set_failure("internal error")
+            self._group.lose_all(EngineDead("the worker's sockets failed"))
+            attempt += 1
+            if not started:
+                started = True
+                task_status.started()
+
+    def _set_failure(self, reason: str) -> None:
+        self._failure = reason
+        self._note_change()
+
+    @asynccontextmanager
+    async def _bound_sockets(self) -> AsyncIterator[tuple[Link, Link, Link]]:
+        addresses = self.addresses
+        ensure_socket_directory(addresses.input_path)
+        lock = SocketPathLock(addresses.path)
+        lock.acquire()
+        links: list[Link] = []
+        try:
+            for path in (addresses.input_path, addresses.output_path):
+                if remove_stale_socket(path):
+                    logger.info("Removing stale ipc socket %s from a previous gateway run", path)
+            logger.info(
+                "Binding ZMQ client for worker %s (handshake=%s, engines=%d)",
+                self.spec.url,
+                addresses.handshake,
+                self.spec.engine_count,
+            )
+            links.append(self._transport.bind_input(addresses.input))
+            links.append(self._transport.bind_output(addresses.output))
+            links.append(self._transport.bind_handshake(addresses.handshake))
+            yield links[0], links[1], links[2]
+        finally:
+            for link in links:
+                link.close()
+            if links:
+                # libzmq leaves socket files behind; they are ours to remove while the lock is.
+                remove_stale_socket(addresses.input_path)
+                remove_stale_socket(addresses.output_path)
+            lock.release()
+
+    async def _serve(self, input_link: Link, output_link: Link, handshake_link: Link) -> None:
+        group, codec = self._group, self._codec
+        owner = InputOwner(input_link, group, codec, self._command_receiver, self._send_limit_s)
+        try:
+            async with trio.open_nursery() as nursery:
+                peers = PeerWatch(input_link, group, codec, nursery)
+                listener = HandshakeListener(self.spec, self.addresses, handshake_link, group, peers, self._note_change)
+                nursery.start_soon(listener.listen, nursery)
+                nursery.start_soon(listener.take_registrations, input_link)
+                nursery.start_soon(listener.note_slow_handshake, self._handshake_limit_s)
+                nursery.start_soon(owner.run)
+                nursery.start_soon(dispatch, output_link, group, codec, peers, nursery)
+                nursery.start_soon(peers.watch_inputs)
+                nursery.start_soon(peers.watch_outputs, output_link)
+                nursery.start_soon(watch_silence, group)
+        finally:
+            if trio.current_effective_deadline() == float("-inf"):
+                group.fail_everything(ShuttingDown("the gateway is shutting down"))
+            owner.flush_aborts()
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
+    leaves: list[Exception] = []
+    for error in group.exceptions:
+        leaves.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return leaves
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ConfigError):
+        return error.problem
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) or type(error).__name__

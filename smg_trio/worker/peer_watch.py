@@ -1,0 +1,120 @@
+"""The tasks that notice an engine going away: socket monitors first, silence last.
+
+A killed engine's connections are closed by the kernel, and the sockets' monitors say so within milliseconds,
+whether it was idle or busy. The notice of the input ROUTER names the engine; others do not, and then whoever has no
+connection any more is looked for with a message that engines ignore.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from smg_trio.core.engines import EngineInfo
+from smg_trio.core.errors import EngineDead, EngineSilent, ProtocolViolation
+from smg_trio.core.workers import RankPhase
+from smg_trio.wire.codec import EngineCodec
+from smg_trio.wire.handshake import identity_of_rank, rank_of_identity
+from smg_trio.worker.group import Group
+from smg_trio.worker.links import Link, PeerUnreachable
+
+logger = logging.getLogger("smg_trio.worker")
+
+_PROBE_DELAYS_S = (0.0, 0.005, 0.02, 0.1, 0.5, 1.0)
+"""A dying engine closes its sockets one by one, so who is gone is asked again for a while."""
+_LAST_WORDS_S = 0.02
+"""Between a disconnect notice and giving the engine up: what it had already pushed is still read and counted."""
+
+
+class PeerWatch:
+    """Watches the connections of one binding of a worker's sockets. Short follow-ups run in `nursery`."""
+
+    def __init__(self, input_link: Link, group: Group, codec: EngineCodec, nursery: trio.Nursery) -> None:
+        self._input_link = input_link
+        self._group = group
+        self._codec = codec
+        self._nursery = nursery
+
+    async def watch_inputs(self) -> None:
+        """Take disconnect notices of the input ROUTER, for ever. Raises LinkClosed."""
+        while True:
+            identity = await self._input_link.wait_peer_lost()
+            try:
+                rank = None if identity is None else rank_of_identity(identity)
+            except ProtocolViolation:
+                continue
+            if rank is None:
+                self._nursery.start_soon(self._settle_anonymous)
+            else:
+                self._nursery.start_soon(self._settle_named, rank)
+
+    async def watch_outputs(self, output_link: Link) -> None:
+        """Take disconnect notices of the output PULL (which never name the engine), for ever. Raises LinkClosed."""
+        while True:
+            await output_link.wait_peer_lost()
+            self._nursery.start_soon(self._settle_anonymous)
+
+    async def _settle_named(self, rank: int) -> None:
+        info = self._group.handshake.info(rank)
+        await trio.sleep(_LAST_WORDS_S)
+        self._lose(rank, info)
+
+    async def _settle_anonymous(self) -> None:
+        infos = {rank: self._group.handshake.info(rank) for rank in self._group.handshake.ready_ranks()}
+        for rank in await self.find_gone(list(infos)):
+            self._lose(rank, infos[rank])
+
+    def _lose(self, rank: int, info: EngineInfo | None) -> None:
+        """Give up the engine that registered with `info`; a successor that has come meanwhile is another one."""
+        if info is None or self._group.handshake.info(rank) is not info:
+            return
+        if self._group.handshake.phase(rank) is RankPhase.READY:
+            self._group.lose([rank], EngineDead("the engine closed its connection"))
+        else:
+            self._group.vanished_while_loading(rank)
+
+    async def settle_sentinel(self) -> None:
+        """An engine has said that it died, but not which: find out, and lose it."""
+        died = EngineDead("engine core reported fatal failure")
+        ready = self._group.handshake.ready_ranks()
+        if len(ready) == 1 or self._group.handshake.lockstep:
+            self._group.lose(ready, died)
+        else:
+            self._group.lose(await self.find_gone(ready) or ready, died)
+
+    async def find_gone(self, ranks: list[int]) -> list[int]:
+        """Which of `ranks` have no connection to the input ROUTER; [] if all still have one after a while."""
+        for delay_s in _PROBE_DELAYS_S:
+            await trio.sleep(delay_s)
+            gone = [rank for rank in ranks if not self._is_reachable(rank)]
+            if gone or not any(self._group.handshake.phase(rank) is RankPhase.READY for rank in ranks):
+                return gone
+        return []
+
+    def _is_reachable(self, rank: int) -> bool:
+        # An abort of nothing is the one message that both protocols take and ignore.
+        try:
+            self._input_link.send_nowait([identity_of_rank(rank), *self._codec.encode_abort([])])
+        except PeerUnreachable:
+            return False
+        except trio.WouldBlock:
+            return True
+        return True
+
+
+async def watch_silence(group: Group) -> None:
+    """The watchdog: lose engines that are connected, owe output and have said nothing for the limit. For ever.
+
+    One sleep until the deadline, which outputs move on by a store; no timer is touched per message.
+    """
+    while True:
+        deadline = group.silence.deadline()
+        if deadline is None:
+            await group.owing.wait()
+        elif trio.current_time() < deadline:
+            await trio.sleep_until(deadline)
+        else:
+            limit_s = group.silence.limit_s
+            logger.warning("no engine output for %gs with in-flight requests; treating engine as dead", limit_s)
+            group.lose(group.ranks_owing(), EngineSilent(limit_s), silent=True)

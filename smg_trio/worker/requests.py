@@ -1,0 +1,71 @@
+"""The in-flight ledger: which request is at which rank, pure. Each request ends exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from smg_trio.core.errors import InvalidRequest
+
+Delivery = TypeVar("Delivery")
+
+
+class InFlight(Generic[Delivery]):
+    """One request in flight.
+
+    Attributes:
+        request_id: as the engine knows it.
+        rank: the engine that has it.
+        delivery: where its outputs go (opaque to this room's pure parts).
+        sent: whether the engine has been told of it.
+        ended: whether it has left the ledger, for whatever reason.
+    """
+
+    __slots__ = ("delivery", "ended", "rank", "request_id", "sent")
+
+    def __init__(self, request_id: str, rank: int, delivery: Delivery) -> None:
+        self.request_id = request_id
+        self.rank = rank
+        self.delivery = delivery
+        self.sent = False
+        self.ended = False
+
+
+class Ledger(Generic[Delivery]):
+    """All requests in flight at one worker, by id and counted by rank.
+
+    A request enters by `open` and leaves by `end`, once; ending it again is harmless and says so.
+    """
+
+    def __init__(self, rank_count: int) -> None:
+        self.entries: dict[str, InFlight[Delivery]] = {}
+        self._by_rank: list[dict[str, InFlight[Delivery]]] = [{} for _ in range(rank_count)]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def open(self, request_id: str, rank: int, delivery: Delivery) -> InFlight[Delivery]:
+        """Enter a request. Raises InvalidRequest if its id is already in flight (it would end the engine)."""
+        if request_id in self.entries:
+            raise InvalidRequest(f"request `{request_id}` is already in flight", param="request_id")
+        entry = InFlight(request_id, rank, delivery)
+        self.entries[request_id] = entry
+        self._by_rank[rank][request_id] = entry
+        return entry
+
+    def end(self, entry: InFlight[Delivery]) -> bool:
+        """Take a request out; False if it had already left."""
+        if entry.ended:
+            return False
+        entry.ended = True
+        del self.entries[entry.request_id]
+        del self._by_rank[entry.rank][entry.request_id]
+        return True
+
+    def in_flight(self, rank: int) -> int:
+        """Number of requests at `rank`."""
+        return len(self._by_rank[rank])
+
+    def of_rank(self, rank: int) -> Iterator[InFlight[Delivery]]:
+        """The requests at `rank`; safe to end them while iterating."""
+        return iter(list(self._by_rank[rank].values()))

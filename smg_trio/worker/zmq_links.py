@@ -1,0 +1,259 @@
+"""`Link` and `Transport` on libzmq, waiting through trio.
+
+ZMQ's descriptor is a mailbox signal, not a readiness level: any call on the socket may swallow the edge that
+another task waits for. The rules kept here:
+
+1. Try the operation first; only on EAGAIN read EVENTS; only if the wanted bit is clear, wait for the descriptor,
+   with nothing in between.
+2. After any call on a socket on which another task is parked, EVENTS is read again and that task is woken.
+3. One task waits on the descriptor (the leader), others park behind it; a cancelled leader hands over.
+4. The descriptor only ever becomes readable, also for POLLOUT.
+5. Nothing that can raise stands between a successful receive and the return.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
+
+import trio
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
+
+INPUT_SEND_HIGH_WATER_MARK = 32
+"""Messages queued per engine before `send_nowait` says WouldBlock. An engine's socket always reads, so a pipe that
+stays full means a stopped process; the bound keeps its backlog of prompts small and lets the send limit see it."""
+
+_FULL_PIPE_RETRY_S = 0.05
+_LINGER_MS = 100
+"""So that the last aborts still leave; the context's end waits for it, at most."""
+
+
+def _events(socket: zmq.Socket[bytes]) -> int:
+    # Reading EVENTS also makes libzmq process what its descriptor signalled.
+    return int(socket.get(zmq.EVENTS))
+
+
+class _Poller:
+    """Waits for POLLIN or POLLOUT of one socket, for any number of tasks, by rules 1 to 4."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._descriptor = int(socket.get(zmq.FD))
+        self._lot = trio.lowlevel.ParkingLot()
+        self._leader: trio.CancelScope | None = None
+        self._waiting_for = [0, 0]
+        self.closed = False
+
+    async def wait(self, mask: int) -> None:
+        """Return when EVENTS shows `mask`. Raises LinkClosed. Nothing is left behind when cancelled."""
+        slot = 0 if mask == zmq.POLLIN else 1
+        self._waiting_for[slot] += 1
+        try:
+            while not self.closed:
+                if _events(self._socket) & mask:
+                    return
+                await self._lead_or_follow()
+        finally:
+            self._waiting_for[slot] -= 1
+        raise LinkClosed
+
+    async def wait_signal(self) -> None:
+        """Wait for the next signal of the socket, whatever it says. Raises LinkClosed."""
+        if self.closed:
+            raise LinkClosed
+        await self._lead_or_follow()
+
+    async def _lead_or_follow(self) -> None:
+        if self._leader is not None:
+            await self._lot.park()
+            return
+        try:
+            with trio.CancelScope() as self._leader:
+                await trio.lowlevel.wait_readable(self._descriptor)
+        except trio.ClosedResourceError:
+            raise LinkClosed from None
+        finally:
+            self._leader = None
+            self._lot.unpark_all()
+
+    def kick(self) -> None:
+        """Rule 2: call after every operation on the socket."""
+        if self._leader is None:
+            return
+        mask = (zmq.POLLIN if self._waiting_for[0] else 0) | (zmq.POLLOUT if self._waiting_for[1] else 0)
+        if _events(self._socket) & mask:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        if self._leader is not None:
+            self._leader.cancel()
+        self._lot.unpark_all()
+
+    def close(self) -> None:
+        """Wake every waiter with LinkClosed and forget the descriptor."""
+        self.closed = True
+        trio.lowlevel.notify_closing(self._descriptor)
+        self._wake_all()
+
+
+class ZmqLink:
+    """One bound ZMQ socket; see `worker.links.Link` for the contract."""
+
+    def __init__(self, socket: zmq.Socket[bytes], address: str, *, watch_peers: bool) -> None:
+        self._socket = socket
+        self._poller = _Poller(socket)
+        self._is_router = socket.type == zmq.ROUTER
+        self._identity_of_descriptor: dict[int, bytes] = {}
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._monitor_poller: _Poller | None = None
+        if watch_peers:
+            self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            self._monitor_poller = _Poller(self._monitor)
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise OSError(error.errno, f"cannot bind {address}: {os.strerror(error.errno or 0)}") from None
+
+    async def receive_many(self, limit: int = 64) -> list[list[bytes]]:
+        """See `Link.receive_many`; cancelled or not, no message is lost."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        batch = self._drain(limit)
+        if batch:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return batch
+        while True:
+            await self._poller.wait(zmq.POLLIN)
+            batch = self._drain(limit)
+            if batch:
+                return batch
+
+    def _drain(self, limit: int) -> list[list[bytes]]:
+        if self._poller.closed:
+            raise LinkClosed
+        receive = self._receive_identified if self._is_router else self._receive_plain
+        batch: list[list[bytes]] = []
+        try:
+            while len(batch) < limit:
+                batch.append(receive())
+        except zmq.Again:
+            pass
+        self._poller.kick()
+        return batch
+
+    def _receive_plain(self) -> list[bytes]:
+        socket = self._socket
+        frames = [socket.recv(zmq.NOBLOCK)]
+        while socket.get(zmq.RCVMORE):
+            frames.append(socket.recv(zmq.NOBLOCK))
+        return frames
+
+    def _receive_identified(self) -> list[bytes]:
+        # The frames of a message carry the descriptor of the connection they came by: it is what
+        # a later disconnect notice names, so this is how a lost peer gets its identity back.
+        frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        message = [frame.bytes for frame in frames]
+        with contextlib.suppress(zmq.ZMQError):
+            self._identity_of_descriptor[int(frames[0].get(zmq.SRCFD))] = message[0]
+        return message
+
+    def send_nowait(self, frames: Sequence[bytes]) -> None:
+        """See `Link.send_nowait`."""
+        if self._poller.closed:
+            raise LinkClosed
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            raise trio.WouldBlock from None
+        except zmq.ZMQError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                raise PeerUnreachable(frames[0]) from None
+            raise OSError(error.errno, os.strerror(error.errno or 0)) from None
+        finally:
+            self._poller.kick()
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """See `Link.send`.
+
+        A mandatory ROUTER says POLLOUT when any peer could take a message, so EVENTS cannot tell when this peer's
+        pipe has room; every signal of the socket is a reason to try again.
+        """
+        while True:
+            try:
+                self.send_nowait(frames)
+            except trio.WouldBlock:
+                # The attempt may have eaten the very signal we are about to wait for, so the wait is bounded.
+                with trio.move_on_after(_FULL_PIPE_RETRY_S):
+                    await self._poller.wait_signal()
+            else:
+                return
+
+    async def wait_peer_lost(self) -> bytes | None:
+        """See `Link.wait_peer_lost`."""
+        monitor, poller = self._monitor, self._monitor_poller
+        if monitor is None or poller is None:
+            await trio.sleep_forever()
+            raise LinkClosed
+        while True:
+            if poller.closed:
+                raise LinkClosed
+            try:
+                event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                await poller.wait(zmq.POLLIN)
+                continue
+            if event["event"] == zmq.EVENT_DISCONNECTED:
+                return self._identity_of_descriptor.pop(int(event["value"]), None)
+
+    def close(self) -> None:
+        """See `Link.close`."""
+        if self._poller.closed:
+            return
+        self._poller.close()
+        if self._monitor is not None and self._monitor_poller is not None:
+            self._monitor_poller.close()
+            self._socket.disable_monitor()
+        self._socket.close(linger=_LINGER_MS)
+
+
+class ZmqTransport:
+    """Binds a worker's sockets on one ZMQ context (not owned)."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._context = context
+
+    def bind_handshake(self, address: str) -> Link:
+        """ROUTER without handover: a second peer with a connected identity is refused by libzmq itself."""
+        socket = self._context.socket(zmq.ROUTER)
+        socket.set(zmq.ROUTER_MANDATORY, 1)
+        return ZmqLink(socket, address, watch_peers=False)
+
+    def bind_input(self, address: str) -> Link:
+        """Mandatory ROUTER: without it a message to an engine whose input thread has died vanishes silently."""
+        socket = self._context.socket(zmq.ROUTER)
+        socket.set(zmq.ROUTER_MANDATORY, 1)
+        socket.set(zmq.ROUTER_HANDOVER, 1)
+        socket.set(zmq.SNDHWM, INPUT_SEND_HIGH_WATER_MARK)
+        socket.set(zmq.RCVHWM, 0)
+        return ZmqLink(socket, address, watch_peers=True)
+
+    def bind_output(self, address: str) -> Link:
+        """PULL without a high-water mark: TokenSpeed's scheduler stops when its PUSH blocks."""
+        socket = self._context.socket(zmq.PULL)
+        socket.set(zmq.RCVHWM, 0)
+        return ZmqLink(socket, address, watch_peers=True)
+
+
+@contextlib.contextmanager
+def open_zmq_transport() -> Iterator[ZmqTransport]:
+    """A transport on a ZMQ context of its own, which ends with the block; all its links must be closed by then."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        yield ZmqTransport(context)
+    finally:
+        context.term()

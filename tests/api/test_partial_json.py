@@ -1,0 +1,39 @@
+"""Cut JSON objects are read as the official streaming clients read them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jiter import from_json
+
+from smg_trio.api.partial_json import partial_object
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
+objects = st.dictionaries(st.text(max_size=3), values, max_size=3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(objects, st.booleans(), st.data())
+def test_any_beginning_is_read_as_the_official_clients_read_it(
+    value: object, ascii_: bool, data: st.DataObject
+) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_)
+    cut = text[: data.draw(st.integers(1, len(text)))]
+    assert partial_object(cut) == from_json(cut.encode(), partial_mode=True)
+    assert partial_object(text) == value
+
+
+@pytest.mark.parametrize("text", ["", " ", "x", "[1", "3", '"a"', "}", "{]", '{"a":1}x', "[" * 5000, '{"a":' * 5000])
+def test_what_is_no_object_is_an_empty_one(text: str) -> None:
+    assert partial_object(text) in ({}, {"a": 1}) or text.startswith('{"a":{')
+
+
+@given(st.text(alphabet='{}[]:,"\\ tru1-.e', max_size=12))
+def test_any_text_gives_some_object(text: str) -> None:
+    assert isinstance(partial_object(text), dict)

@@ -1,0 +1,248 @@
+"""What hypercorn's protocols speak: WebSocket, HTTP/2 and TLS, reached through either lane; and a Quart app."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import pytest
+import trio
+from quart import Response, request, websocket
+from quart_trio import QuartTrio
+from trio_websocket import open_websocket_url
+
+from smg_trio.gateway.server import Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
+
+from .running import (
+    GET,
+    PATIENCE_S,
+    Conversation,
+    ask,
+    connect,
+    conversation,
+    echo,
+    read_to_end,
+    running_server,
+    talk,
+    until,
+)
+from .test_hardening import UPGRADE, every_lane, post
+
+
+def quart_app(left: trio.Event | None = None) -> QuartTrio:
+    """A Quart app with a plain route, a stream and a WebSocket."""
+    app = QuartTrio(__name__)
+
+    @app.post("/")
+    async def answer() -> Response:
+        return Response(await request.get_data())
+
+    @app.get("/stream")
+    async def stream() -> Response:
+        async def pieces() -> Any:
+            try:
+                yield b"one"
+                yield b"two"
+                if left is not None:
+                    await trio.sleep_forever()
+            finally:
+                if left is not None:
+                    left.set()
+
+        return Response(pieces())
+
+    @app.websocket("/ws")
+    async def talk() -> None:
+        while True:
+            await websocket.send(f"you said {await websocket.receive()}")
+
+    return app
+
+
+@every_lane
+async def test_a_quart_app_answers_streams_and_notices_departures(lane: dict[str, str]) -> None:
+    left = trio.Event()
+    async with running_server(quart_app(left), **lane) as server:
+        async with conversation(server) as client:
+            for _ in range(2):
+                assert (await client.answer(post(b"hello"))).body == b"hello"
+        stream = await connect(server)
+        await stream.send_all(GET.replace(b"/", b"/stream", 1))
+        await stream.receive_some()
+        await stream.aclose()
+        with trio.fail_after(0.5):
+            await left.wait()
+    async with running_server(quart_app(), **lane) as server:
+        assert (await ask(server, GET.replace(b"/", b"/stream", 1))).body == b"onetwo"
+
+
+@every_lane
+async def test_a_quart_app_gets_a_body_that_is_too_large_as_413(lane: dict[str, str]) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with running_server(quart_app(), limits=ServerLimits(max_body_bytes=3), **lane) as server:
+        answer = await ask(server, head + b"5\r\nhello\r\n0\r\n\r\n")
+        assert answer.status == 413
+        assert answer.error["code"] == "request_too_large"
+
+
+@every_lane
+async def test_a_websocket_speaks_and_ends_with_the_server(lane: dict[str, str]) -> None:
+    shutdown = Shutdown()
+    with trio.fail_after(PATIENCE_S):
+        async with (
+            running_server(quart_app(), shutdown=shutdown, **lane) as server,
+            open_websocket_url(f"ws://127.0.0.1:{server.port}/ws") as client,
+        ):
+            for word in ("hello", "x" * 100_000):
+                await client.send_message(word)
+                assert await client.get_message() == f"you said {word}"
+            assert server.statistics().connections_handed_over == 1
+            shutdown.begin(0.1)
+
+
+@every_lane
+async def test_a_refused_websocket_does_not_keep_its_connection(lane: dict[str, str]) -> None:
+    async with running_server(echo, **lane) as server, await connect(server) as stream:
+        await stream.send_all(UPGRADE.replace(b"Version: 13", b"Version: 1"))
+        assert b" 400 " in await read_to_end(stream)
+
+
+@every_lane
+@pytest.mark.parametrize("trailing", [b"x", b"\x81\x05hello", b"\x00" * 70_000])
+async def test_an_upgrade_with_trailing_bytes_cannot_end_a_quart_server(lane: dict[str, str], trailing: bytes) -> None:
+    async with running_server(quart_app(), **lane) as server:
+        for _ in range(3):
+            await talk(server, UPGRADE + trailing)
+        assert (await ask(server, post(b"hello"))).body == b"hello"
+        await until(server, connections_open=0)
+
+
+async def test_a_kept_connection_can_become_a_websocket() -> None:
+    async with running_server(quart_app()) as server, conversation(server) as client:
+        assert (await client.answer(post(b"hello"))).body == b"hello"
+        await client.stream.send_all(UPGRADE)
+        assert (await client.stream.receive_some()).startswith(b"HTTP/1.1 101")
+
+
+async def h2_answer(stream: Any, body: bytes = b"") -> tuple[bytes, bytes]:
+    """Status and body of one POST over HTTP/2."""
+    client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+    client.initiate_connection()
+    headers = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "test")]
+    client.send_headers(1, headers)
+    client.send_data(1, body, end_stream=True)
+    await stream.send_all(client.data_to_send())
+    status, answer = b"", b""
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            for event in client.receive_data(bytes(await stream.receive_some())):
+                if isinstance(event, h2.events.ResponseReceived):
+                    status = next(bytes(v) for n, v in event.headers if bytes(n) == b":status")
+                elif isinstance(event, h2.events.DataReceived):
+                    answer += event.data
+                elif isinstance(event, h2.events.StreamEnded):
+                    return status, answer
+            await stream.send_all(client.data_to_send())
+
+
+@every_lane
+async def test_http2_is_spoken_with_prior_knowledge(lane: dict[str, str]) -> None:
+    async with running_server(quart_app(), **lane) as server, await connect(server) as stream:
+        assert await h2_answer(stream, b"hello") == (b"200", b"hello")
+
+
+@every_lane
+async def test_http2_bodies_have_the_same_limit(lane: dict[str, str]) -> None:
+    async with (
+        running_server(quart_app(), limits=ServerLimits(max_body_bytes=3), **lane) as server,
+        await connect(server) as stream,
+    ):
+        status, body = await h2_answer(stream, b"hello")
+    assert status == b"413"
+    assert b"request_too_large" in body
+
+
+async def test_an_idle_http2_connection_is_closed_after_the_keep_alive_timeout() -> None:
+    async with (
+        running_server(quart_app(), limits=ServerLimits(keep_alive_timeout_s=0.3)) as server,
+        await connect(server) as stream,
+    ):
+        assert await h2_answer(stream, b"hello") == (b"200", b"hello")
+        await read_to_end(stream)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("the openssl command, which makes the test's certificate, is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    return cert, key
+
+
+async def connect_tls(server: RunningServer, cert: Path, protocols: list[str]) -> trio.SSLStream[trio.SocketStream]:
+    """A TLS connection that trusts ``cert``."""
+    context = ssl.create_default_context(cafile=str(cert))
+    context.check_hostname = False
+    context.set_alpn_protocols(protocols)
+    stream = trio.SSLStream(await connect(server), context, https_compatible=True)
+    await stream.do_handshake()
+    return stream
+
+
+@every_lane
+async def test_tls_carries_http1_and_http2(lane: dict[str, str], certificate: tuple[Path, Path]) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    async with running_server(quart_app(), ssl_context=context, **lane) as server:
+        async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
+            assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
+        async with await connect_tls(server, certificate[0], ["h2"]) as stream:
+            assert await h2_answer(stream, b"hello") == (b"200", b"hello")
+        async with await connect(server) as plain:
+            await plain.send_all(GET)
+            assert b"HTTP" not in await read_to_end(plain)
+        async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
+            assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
+
+
+async def test_a_client_that_never_finishes_its_tls_handshake_is_cut(certificate: tuple[Path, Path]) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    limits = ServerLimits(head_timeout_s=0.3)
+    async with (
+        running_server(quart_app(), ssl_context=context, limits=limits) as server,
+        await connect(server) as stream,
+    ):
+        assert await read_to_end(stream) == b""
+
+
+async def test_the_app_may_watch_for_departures_over_http2_too() -> None:
+    entered, left = trio.Event(), trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "http.request":
+            entered.set()
+        left.set()
+
+    async with running_server(app) as server:
+        stream = await connect(server)
+        client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        client.initiate_connection()
+        headers = [(":method", "GET"), (":path", "/"), (":scheme", "http"), (":authority", "test")]
+        client.send_headers(1, headers, end_stream=True)
+        await stream.send_all(client.data_to_send())
+        await entered.wait()
+        await stream.aclose()
+        with trio.fail_after(0.5):
+            await left.wait()

@@ -1,0 +1,203 @@
+"""Real processes under test: a headless vLLM engine, vLLM's own API server and the gateway.
+
+Each runs in a process group of its own and writes to a log file, whose tail is shown when it dies too early.
+Waiting for another process means looking again and again, but a look is woken by the process's death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import httpx
+
+from tests.interop.cases import MODEL
+
+LOOK_EVERY_S = 0.05
+START_WITHIN_S = 240.0
+STOP_WITHIN_S = 20.0
+
+QUIET_CPU = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+}
+# A CPU engine starts a worker process after its HELLO, which imports torch anew: 6 s on an idle machine. These two
+# keep the worker in the engine's own process.
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+ONE_PROCESS_FLAGS = ("--distributed-executor-backend", "uni")
+MODEL_FLAGS = ("--served-model-name", MODEL, "--max-model-len", "2048", "--enforce-eager", "--seed", "0")
+SAYS_HELLO = "Waiting for init message from front-end."
+GOT_INIT = "Received init message"
+AT_WORK = "EngineCore waiting for work."
+
+
+class Process:
+    """A child process with a log.
+
+    Args:
+        name: for messages and the log's file name.
+        command: what to run.
+        log: file that takes its output; appended to.
+        env: variables beside our own environment's.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._log = log
+        self._begin = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            self._child = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id, and id of the group."""
+        return self._child.pid
+
+    def logged(self) -> str:
+        """Everything this process and its children wrote so far."""
+        with self._log.open("rb") as log:
+            log.seek(self._begin)
+            return log.read().decode("utf-8", errors="replace")
+
+    def until(self, seen: Callable[[], bool], what: str, within_s: float = START_WITHIN_S) -> float:
+        """Wait until `seen()`; returns the monotonic time of that.
+
+        Raises:
+            AssertionError: the process ended, or it took longer than `within_s`; with the tail of its log.
+        """
+        deadline = time.monotonic() + within_s
+        while not seen():
+            try:
+                code = self._child.wait(LOOK_EVERY_S)
+            except subprocess.TimeoutExpired:
+                code = None
+            late = time.monotonic() > deadline
+            if code is not None or late:
+                why = f"took longer than {within_s} s" if code is None else f"ended with {code}"
+                raise AssertionError(f"{self.name} {why}, waiting for: {what}\n{self.logged()[-4000:]}")
+        return time.monotonic()
+
+    def until_logged(self, words: str, within_s: float = START_WITHIN_S) -> float:
+        """Wait for words in the log; returns the monotonic time of seeing them."""
+        return self.until(lambda: words in self.logged(), f"{words!r} in its log", within_s)
+
+    def until_answers(self, url: str, status: int = 200, within_s: float = START_WITHIN_S) -> float:
+        """Wait until a GET of `url` has this status; returns the monotonic time of that."""
+        return self.until(lambda: status_of(url) == status, f"{status} from {url}", within_s)
+
+    def ended(self, within_s: float) -> int:
+        """Wait for its end; the exit code."""
+        return self._child.wait(within_s)
+
+    def stop(self) -> int:
+        """Ask it to end (SIGTERM), kill what is left of its group after a while; the exit code."""
+        self._child.terminate()
+        try:
+            return self._child.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL the whole group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._child.wait()
+
+    def members(self) -> dict[int, str]:
+        """Processes of its group: process id -> title."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and _group_of(entry) == self.pid:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                found[int(entry.name)] = words[0].decode("utf-8", errors="replace")
+        return found
+
+
+def _group_of(entry: Path) -> int | None:
+    try:
+        # The command's name may hold blanks and brackets; the fields after it do not.
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[2])
+    except (OSError, ValueError):
+        return None
+
+
+def status_of(url: str) -> int | None:
+    """Status of a GET, None where nobody answers."""
+    try:
+        return _looker.get(url).status_code
+    except httpx.TransportError:
+        return None
+
+
+# One client for all looks: making one costs more than a look.
+_looker = httpx.Client(timeout=5.0, verify=False, trust_env=False)
+
+
+class Engine:
+    """A real headless vLLM engine that dials in at a handshake port; it can be killed and started again."""
+
+    def __init__(self, python: str, model: Path, handshake_port: int, log: Path) -> None:
+        self._arguments = (python, model, handshake_port, log)
+        self.process = self._start()
+
+    def _start(self) -> Process:
+        python, model, port, log = self._arguments
+        command = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--headless", *MODEL_FLAGS]
+        command += ["--data-parallel-size", "1", "--data-parallel-size-local", "1"]
+        command += ["--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(port)]
+        # The handshake is logged at this level only.
+        env = QUIET_CPU | ONE_PROCESS | {"VLLM_LOGGING_LEVEL": "DEBUG"}
+        return Process("the headless engine", [*command, *ONE_PROCESS_FLAGS], log, env)
+
+    def core_pid(self) -> int:
+        """Process id of the EngineCore, the process that talks to the gateway."""
+        [pid] = [pid for pid, title in self.process.members().items() if title.startswith("VLLM::EngineCore")]
+        return pid
+
+    def kill_core(self) -> None:
+        """SIGKILL the EngineCore; its launcher notices by itself and ends."""
+        os.kill(self.core_pid(), signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start it anew, after the rest of the old one is gone."""
+        self.process.kill()
+        self.process = self._start()
+
+
+def start_api_server(python: str, model: Path, port: int, log: Path) -> Process:
+    """Start vLLM's own API server with an engine of its own.
+
+    The content format is named because the model's template both loops over content and prints it: left to itself
+    vLLM would hand it a list and print that in Python's notation, where the gateway prints the text.
+    """
+    command = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), *MODEL_FLAGS]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details"]
+    command += ["--chat-template-content-format", "string"]
+    return Process("vLLM's own API server", command, log, QUIET_CPU)
+
+
+def start_gateway(model: Path, url: str, port: int, metrics_port: int, log: Path) -> Process:
+    """Start the gateway with one worker."""
+    command = [sys.executable, "-m", "smg_trio", "launch", "--worker-urls", url, "--backend", "vllm"]
+    command += ["--model-path", str(model), "--served-model-name", MODEL, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
+    return Process("the gateway", command, log)

@@ -1,0 +1,1 @@
+"""Tests of the wire room, one module per module."""
