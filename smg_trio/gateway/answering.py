@@ -53,7 +53,7 @@ class Fold(Protocol):
 class MeasuredAnswer:
     """An `Answer` that is counted, timed and ended at the request timeout. Close it on every path."""
 
-    __slots__ = ("_closed", "_deadline", "_gateway", "_metrics", "_started", "answer")
+    __slots__ = ("_closed", "_deadline", "_gateway", "_heard", "_metrics", "_started", "answer")
 
     def __init__(
         self, gateway: Gateway, prepared: Sequence[PreparedRequest], endpoint: str, *, streaming: bool, started: float
@@ -62,34 +62,39 @@ class MeasuredAnswer:
         model = prepared[0].model.model_id
         self._gateway = gateway
         self._started = started
-        self._deadline = started + gateway.settings.request_timeout_secs
+        self._heard = False
+        self._closed = False
         self._metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming)
         try:
             self.answer: Answer = open_answer(prepared, gateway.registry)
         except SmgError as error:
             self._metrics.failed(error.code)
             raise
-        self._closed = False
+        self._deadline = gateway.deadlines.start(self._expire)
         gateway.answer_begins()
+
+    def _expire(self) -> None:
+        seconds = self._gateway.settings.request_timeout_secs
+        self.answer.fail(RequestTimeout(f"The answer took longer than {seconds:g}s."))
 
     async def next_updates(self) -> list[ChoiceUpdate]:
         """As `Answer.next_updates`; raises RequestTimeout at the deadline."""
         try:
-            with trio.move_on_at(self._deadline):
-                updates = await self.answer.next_updates()
-                self._metrics.output(self._started, trio.current_time())
-                return updates
-            seconds = self._gateway.settings.request_timeout_secs
-            raise RequestTimeout(f"The answer took longer than {seconds:g}s.")
+            updates = await self.answer.next_updates()
         except SmgError as error:
             self._metrics.failed(error.code)
             raise
+        if not self._heard:
+            self._heard = True
+            self._metrics.first_output(self._started, trio.current_time())
+        return updates
 
     def close(self) -> None:
         """Abort what still runs, and note the end; idempotent, never blocks."""
         if self._closed:
             return
         self._closed = True
+        self._deadline.cancel()
         self.answer.close()
         self._gateway.answer_ends()
         self._metrics.ended(self._started, trio.current_time(), self.answer.usage())
@@ -128,7 +133,7 @@ class AnswerStream:
         self._writer = writer
         self._include_usage = include_usage
         self._continuous_usage = continuous_usage
-        self._first: bytes | None = None
+        self._first = b""
         self._done = False
 
     async def start(self, opening: bytes = b"") -> None:
@@ -142,10 +147,15 @@ class AnswerStream:
             self.close()
             raise
 
-    async def next_chunk(self) -> bytes | None:
+    @property
+    def ended(self) -> bool:
+        """See `ByteStream.ended`."""
+        return self._done and not self._first
+
+    async def next_chunk(self) -> bytes:
         """See `ByteStream.next_chunk`."""
         if self._first:
-            first, self._first = self._first, None
+            first, self._first = self._first, b""
             return first
         while not self._done:
             try:
@@ -154,7 +164,7 @@ class AnswerStream:
                 return self._failed(error)
             if chunk:
                 return chunk
-        return None
+        return b""
 
     def _failed(self, error: Exception) -> bytes:
         self._done = True

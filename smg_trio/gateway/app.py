@@ -112,7 +112,10 @@ class _StreamBody(ResponseBody):
         return self._chunks()
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
-        while (chunk := await self._stream.next_chunk()) is not None:
+        ended = False
+        while not ended:
+            chunk = await self._stream.next_chunk()
+            ended = self._stream.ended
             yield chunk
 
 

@@ -13,6 +13,7 @@ from smg_trio.gateway.cors import cors_headers
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Headers, Request, Response
 from smg_trio.gateway.routes import ROUTES, Route
+from smg_trio.gateway.server import CANCEL_ON_DISCONNECT
 from smg_trio.gateway.server.asgi import App, Receive, Scope, Send
 from smg_trio.gateway.state import Gateway
 
@@ -54,6 +55,12 @@ class HotRoutes:
             request_id=request_id,
             client_named_request=named,
         )
+        register = scope.get("extensions", {}).get(CANCEL_ON_DISCONNECT)
+        if register is not None:
+            with trio.CancelScope() as cancel_scope:
+                register(cancel_scope)
+                await self._answer(route, request, send)
+            return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
             await self._answer(route, request, send)
@@ -108,8 +115,11 @@ async def _send_stream(send: Send, response: Response, stream: ByteStream, extra
     try:
         headers = _raw([*response.headers, *extra])
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        while (chunk := await stream.next_chunk()) is not None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        ended = False
+        while not ended:
+            chunk = await stream.next_chunk()
+            ended = stream.ended
+            # The last bytes and the end of the response go out in one write.
+            await send({"type": "http.response.body", "body": chunk, "more_body": not ended})
     finally:
         stream.close()

@@ -30,8 +30,13 @@ class Request:
 class ByteStream(Protocol):
     """A response body that comes bit by bit. `close` is called once by whoever sends it, on every path."""
 
-    async def next_chunk(self) -> bytes | None:
-        """The next bytes to send, never empty; None at the end. Faults become bytes, they are not raised."""
+    @property
+    def ended(self) -> bool:
+        """Whether the bytes that `next_chunk` returned last were the last ones."""
+        ...
+
+    async def next_chunk(self) -> bytes:
+        """The next bytes to send; empty only at the end. Faults become bytes, they are not raised."""
         ...
 
     def close(self) -> None:

@@ -102,30 +102,26 @@ class Metrics:
 class InferenceMetrics:
     """The measurements of one inference request; times are seconds of the loop's clock."""
 
-    __slots__ = ("_ended", "_first", "_labels", "_metrics")
+    __slots__ = ("_first", "_labels", "_metrics")
 
     def __init__(self, metrics: Metrics, labels: tuple[str, ...]) -> None:
         self._metrics = metrics
         self._labels = labels
         self._first: float | None = None
-        self._ended = False
 
-    def output(self, started: float, now: float) -> None:
-        """Something came from the engine; only the first time counts."""
-        if self._first is None:
-            self._first = now
-            self._metrics.note_first_output(self._labels, now - started)
+    def first_output(self, started: float, now: float) -> None:
+        """The first output came from the engine."""
+        self._first = now
+        self._metrics.note_first_output(self._labels, now - started)
 
     def failed(self, error_type: str) -> None:
         """The request ended in an error."""
         self._metrics.note_error(self._labels, error_type)
 
     def ended(self, started: float, now: float, usage: Usage) -> None:
-        """The answer is over, complete or not; idempotent."""
-        if not self._ended:
-            self._ended = True
-            since_first = None if self._first is None else now - self._first
-            self._metrics.note_end(self._labels, now - started, since_first, usage)
+        """The answer is over, complete or not."""
+        since_first = None if self._first is None else now - self._first
+        self._metrics.note_end(self._labels, now - started, since_first, usage)
 
 
 class _WorkerGauges(Collector):

@@ -191,6 +191,7 @@ async def _serve(
     app = HotRoutes(gateway, cast(App, make_app(gateway)))
     http_end, metrics_end = Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
+        serving.start_soon(gateway.deadlines.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
         metrics_server: RunningServer = await serving.start(

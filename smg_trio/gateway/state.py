@@ -8,6 +8,7 @@ from smg_trio.api.limits import RequestLimits
 from smg_trio.config import Settings
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.deadlines import DeadlineQueue
 from smg_trio.gateway.metrics import Metrics
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.prepare import Preparer
@@ -28,6 +29,7 @@ class Gateway:
         self.preparer = Preparer()
         self.limits = RequestLimits(max_logprobs=settings.max_logprobs)
         self.metrics = Metrics(registry)
+        self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.answers = 0
         self._no_answers = trio.Event()
         self._draining = False

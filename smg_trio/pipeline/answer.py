@@ -117,6 +117,12 @@ class Answer:
             self._open_choices -= 1
         return update
 
+    def fail(self, error: SmgError) -> None:
+        """End the answer with `error`, which `next_updates` raises after what came before it."""
+        for index, choice in enumerate(self._choices):
+            if not choice.decoder.finished:
+                self._outputs.delivery(index).put(error)
+
     def usage(self) -> Usage:
         """Counts so far."""
         decoders = [choice.decoder for choice in self._choices]

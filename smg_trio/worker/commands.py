@@ -28,6 +28,14 @@ class SendAbort:
 
 
 @dataclass(slots=True)
+class SendOrphanAbort:
+    """Tell a rank to stop a request that an earlier gateway sent it."""
+
+    rank: int
+    request_id: str
+
+
+@dataclass(slots=True)
 class SendWave:
     """Wake every rank of a lockstep group."""
 
@@ -44,4 +52,4 @@ class SendUtility:
     arguments: Sequence[Any]
 
 
-Command = SendAdd | SendAbort | SendWave | SendUtility
+Command = SendAdd | SendAbort | SendOrphanAbort | SendWave | SendUtility

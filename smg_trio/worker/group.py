@@ -7,6 +7,7 @@ engine is gone (`lose`). What must be sent as a consequence goes into the comman
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, U
 from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
 from smg_trio.wire.codec import EngineCodec
-from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendUtility, SendWave
+from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendUtility, SendWave
 from smg_trio.worker.handshake import GroupHandshake
 from smg_trio.worker.liveness import SilenceClock
 from smg_trio.worker.outputs import Delivery
@@ -30,6 +31,8 @@ from smg_trio.worker.waves import WaveClock
 logger = logging.getLogger("smg_trio.worker")
 
 AnyDelivery = Delivery[Any]
+
+_MAX_ORPHANS = 100_000
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ class Group:
         self.silence = SilenceClock(silence_limit_s)
         self.owing = trio.Event()
         self._silenced: dict[int, EngineInfo] = {}
+        self._orphans: dict[int, set[str]] = {}
         self._utility_calls: dict[int, _UtilityCall] = {}
         self._last_call_id = 0
 
@@ -140,6 +144,8 @@ class Group:
         for request_id, output in batch.outputs:
             entry = entries.get(request_id)
             if entry is None:
+                if rank in self._orphans and output.finish_reason is None:
+                    self._abort_orphan(rank, request_id)
                 continue
             if output.finish_reason is not None:
                 self._end(entry)
@@ -182,6 +188,7 @@ class Group:
             lost = set(range(self._spec.engine_count))
         for rank in sorted(lost):
             self._silenced.pop(rank, None)
+            self._orphans.pop(rank, None)
             info = self.handshake.info(rank)
             if silent and info is not None:
                 self._silenced[rank] = info
@@ -213,8 +220,24 @@ class Group:
     def _revive(self, rank: int) -> None:
         info = self._silenced.pop(rank)
         logger.info("rank %d of %s speaks again", rank, self._spec.url)
-        self.handshake.revived(rank, info)
+        self.handshake.taken_back(rank, info)
         self._changed()
+
+    def adopt(self, rank: int, info: EngineInfo) -> None:
+        """Take over a living engine that an earlier gateway had connected; what it still does for that one ends."""
+        self._orphans[rank] = set()
+        self.handshake.taken_back(rank, info)
+        if self.handshake.lockstep:
+            # Engines take any wave at or above their own, which the earlier gateway's count is unknown of; seconds
+            # since the epoch are above what any counting from 0 has reached.
+            self.waves.completed(int(time.time()))
+        self._changed()
+
+    def _abort_orphan(self, rank: int, request_id: str) -> None:
+        orphans = self._orphans[rank]
+        if request_id not in orphans and len(orphans) < _MAX_ORPHANS:
+            orphans.add(request_id)
+            self._commands.send_nowait(SendOrphanAbort(rank, request_id))
 
     def vanished_while_loading(self, rank: int) -> None:
         """A rank that has registered but not said READY closed its connection."""

@@ -114,18 +114,22 @@ class GroupHandshake:
             return Progress(rank, seen)
         state.phase = RankPhase.READY
         state.reason = ""
-        if all(other.phase is RankPhase.READY for other in self._ranks):
-            self.ever_complete = True
+        self._note_completeness()
         return RankReady(rank, state.info)
 
     def lost(self, rank: int, reason: str) -> None:
         """The rank's engine is gone; its next HELLO starts anew."""
         self._reset(rank, RankPhase.WAITING, reason)
 
-    def revived(self, rank: int, info: EngineInfo) -> None:
-        """An engine given up for silence has spoken again: it never went away."""
+    def taken_back(self, rank: int, info: EngineInfo) -> None:
+        """An engine that needs no handshake: it was given up for silence and speaks, or a gateway before had it."""
         state = self._ranks[rank]
         state.phase, state.info, state.ready_seen, state.reason = RankPhase.READY, info, True, ""
+        self._note_completeness()
+
+    def _note_completeness(self) -> None:
+        if all(state.phase is RankPhase.READY for state in self._ranks):
+            self.ever_complete = True
 
     def _reset(self, rank: int, phase: RankPhase, reason: str) -> None:
         state = self._ranks[rank]

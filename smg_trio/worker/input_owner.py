@@ -10,7 +10,7 @@ from smg_trio.core.errors import EngineDead, EngineFault, SmgError, UnsupportedF
 from smg_trio.core.workers import RankPhase
 from smg_trio.wire.codec import EngineCodec
 from smg_trio.wire.handshake import identity_of_rank
-from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendUtility, SendWave
+from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendUtility, SendWave
 from smg_trio.worker.group import Group
 from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
 
@@ -55,6 +55,8 @@ class InputOwner:
         elif isinstance(command, SendAbort):
             if command.entry.sent:
                 await self._send(command.entry.rank, self._codec.encode_abort([command.entry.request_id]))
+        elif isinstance(command, SendOrphanAbort):
+            await self._send(command.rank, self._codec.encode_abort([command.request_id]))
         elif isinstance(command, SendWave):
             for rank in self._group.handshake.ready_ranks():
                 await self._send(rank, self._codec.encode_start_wave(command.wave))

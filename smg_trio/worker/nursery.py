@@ -24,11 +24,13 @@ from typing import Any
 
 import trio
 
+from smg_trio.core.engines import EngineInfo
 from smg_trio.core.errors import ConfigError, EngineDead, EngineFault, NoReadyWorker, ShuttingDown, SmgError
 from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import RankPhase, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.wire.codec import codec_for
+from smg_trio.worker.adoption import adopt_engines
 from smg_trio.worker.commands import Command
 from smg_trio.worker.dispatcher import dispatch
 from smg_trio.worker.group import AnyDelivery, Group
@@ -38,6 +40,7 @@ from smg_trio.worker.links import Link, LinkClosed, Transport
 from smg_trio.worker.liveness import SILENCE_LIMIT_S
 from smg_trio.worker.outputs import OutputStream
 from smg_trio.worker.peer_watch import PeerWatch, watch_silence
+from smg_trio.worker.registrations import RegistrationFile
 from smg_trio.worker.requests import InFlight
 from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
 
@@ -99,6 +102,8 @@ class Worker:
         self._command_sender, self._command_receiver = trio.open_memory_channel[Command](float("inf"))
         self._group = Group(spec, self._codec, self._command_sender, self._note_change, silence_limit_s)
         self._change = trio.Event()
+        self._registrations = RegistrationFile(self.addresses.path, spec.protocol)
+        self._bound = False
         self._failure = ""
         self._draining = False
 
@@ -199,8 +204,23 @@ class Worker:
             await self._change.wait()
 
     def _note_change(self) -> None:
+        self._keep_registrations()
         self._change.set()
         self._change = trio.Event()
+
+    def _kept_registrations(self) -> dict[int, EngineInfo]:
+        return {rank: info for rank, info in self._registrations.load().items() if rank < self.spec.engine_count}
+
+    def _keep_registrations(self) -> None:
+        if not self._bound:
+            return
+        handshake = self._group.handshake
+        engines = {rank: info for rank in handshake.ready_ranks() if (info := handshake.info(rank)) is not None}
+        try:
+            if engines:
+                self._registrations.save(engines)
+        except OSError as error:
+            logger.warning("registrations of %s cannot be kept: %s", self.spec.url, error.strerror)
 
     # ---- supervisor -----------------------------------------------------------------------------------
 
@@ -258,8 +278,10 @@ class Worker:
             links.append(self._transport.bind_input(addresses.input))
             links.append(self._transport.bind_output(addresses.output))
             links.append(self._transport.bind_handshake(addresses.handshake))
+            self._bound = True
             yield links[0], links[1], links[2]
         finally:
+            self._bound = False
             for link in links:
                 link.close()
             if links:
@@ -275,6 +297,7 @@ class Worker:
             async with trio.open_nursery() as nursery:
                 peers = PeerWatch(input_link, group, codec, nursery)
                 listener = HandshakeListener(self.spec, self.addresses, handshake_link, group, peers, self._note_change)
+                nursery.start_soon(adopt_engines, group, peers, self.spec.protocol, self._kept_registrations())
                 nursery.start_soon(listener.listen, nursery)
                 nursery.start_soon(listener.take_registrations, input_link)
                 nursery.start_soon(listener.note_slow_handshake, self._handshake_limit_s)

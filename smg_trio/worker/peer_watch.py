@@ -87,12 +87,13 @@ class PeerWatch:
         """Which of `ranks` have no connection to the input ROUTER; [] if all still have one after a while."""
         for delay_s in _PROBE_DELAYS_S:
             await trio.sleep(delay_s)
-            gone = [rank for rank in ranks if not self._is_reachable(rank)]
+            gone = [rank for rank in ranks if not self.is_reachable(rank)]
             if gone or not any(self._group.handshake.phase(rank) is RankPhase.READY for rank in ranks):
                 return gone
         return []
 
-    def _is_reachable(self, rank: int) -> bool:
+    def is_reachable(self, rank: int) -> bool:
+        """Whether the rank has a connection to the input ROUTER now."""
         # An abort of nothing is the one message that both protocols take and ignore.
         try:
             self._input_link.send_nowait([identity_of_rank(rank), *self._codec.encode_abort([])])

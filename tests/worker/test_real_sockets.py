@@ -172,7 +172,7 @@ async def test_a_symlinked_directory_is_refused(tmp_path: Path) -> None:
     assert "is not a directory" in await _reason_of_failure(_spec(tmp_path / "link" / "e"))
 
 
-async def test_the_directory_is_made_private_and_emptied_at_the_end(tmp_path: Path) -> None:
+async def test_the_directory_is_made_private_and_no_socket_is_left_at_the_end(tmp_path: Path) -> None:
     async with socket_bench(tmp_path):
         directory = tmp_path / "sockets"
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
