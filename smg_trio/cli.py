@@ -1,4 +1,4 @@
-"""The command line: launch | demo | fake-engine | handshake-port.
+"""The command line: launch | serve | demo | fake-engine | handshake-port.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers at once.
 Exit codes: 0 done, 1 failed, 2 wrong usage or setting.
@@ -7,14 +7,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or setting.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from smg_trio import __version__
-from smg_trio.config import Settings, flag_of, options
+from smg_trio.config import Settings, argument_keywords, flags_of, options
 from smg_trio.core.errors import ConfigError, SmgError
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
@@ -22,8 +21,11 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
     parser = _make_parser()
-    parsed = parser.parse_args(arguments)
+    # The words after `serve` are for three readers, one of whom this parser does not know.
+    parsed = parser.parse_args(words[:1] if words[:1] == ["serve"] else words)
+    parsed.words = words[1:]
     if parsed.command is None:
         parser.print_help()
         return 2
@@ -47,9 +49,12 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"smg-trio {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_launch(commands)
+    serve = commands.add_parser("serve", help="start engines and the gateway in front of them", add_help=False)
+    serve.set_defaults(run=_serve)
     _add_demo(commands)
     _add_fake_engine(commands)
     _add_handshake_port(commands)
+    _add_chat(commands)
     return parser
 
 
@@ -82,31 +87,24 @@ def _add_handshake_port(commands: Any) -> None:
     port.set_defaults(run=_handshake_port)
 
 
+def _add_chat(commands: Any) -> None:
+    chat = commands.add_parser("chat", help="talk to a model behind a running gateway")
+    chat.add_argument("--url", default="http://127.0.0.1:30000", help="the gateway (default: %(default)s)")
+    chat.add_argument("--model", default="", help="which model; not needed where there is only one")
+    chat.add_argument("--api-key", default=None, help="key to send")
+    chat.add_argument("--instructions", default=None, help="system message of the conversation")
+    chat.add_argument("--max-output-tokens", type=int, default=None, help="limit of each answer")
+    chat.set_defaults(run=_chat)
+
+
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Give `parser` a flag for every field of `Settings`."""
     groups: dict[str, Any] = {}
     for option in options():
-        metadata = option.metadata
-        group = groups.get(metadata["group"]) or parser.add_argument_group(metadata["group"])
-        groups[metadata["group"]] = group
-        keywords: dict[str, Any] = {"dest": option.name, "default": option.default, "help": _help_of(option)}
-        if metadata["choices"]:
-            keywords["choices"] = metadata["choices"]
-        elif metadata["metavar"]:
-            keywords["metavar"] = metadata["metavar"]
-        if isinstance(option.default, tuple):
-            keywords["nargs"] = "+"
-        elif isinstance(option.default, (int, float)):
-            keywords["type"] = type(option.default)
-        group.add_argument(flag_of(option.name), *metadata["flags"], **keywords)
-
-
-def _help_of(option: dataclasses.Field[Any]) -> str:
-    text: str = option.metadata["help"].replace("%", "%%")
-    if option.default is None or option.default == ():
-        return text
-    shown = " ".join(option.default) if isinstance(option.default, tuple) else option.default
-    return f"{text} (default: {shown})"
+        name = option.metadata["group"]
+        group = groups.get(name) or parser.add_argument_group(name)
+        groups[name] = group
+        group.add_argument(*flags_of(option), **argument_keywords(option))
 
 
 def settings_from(parsed: argparse.Namespace) -> Settings:
@@ -138,6 +136,36 @@ def _launch(parsed: argparse.Namespace) -> int:
     return trio.run(functools.partial(run_gateway, settings, watch_signals=True))
 
 
+def _serve(parsed: argparse.Namespace) -> int:
+    import os
+
+    import trio
+
+    from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
+    from smg_trio.launcher.engines import WatchedWorker
+    from smg_trio.launcher.serve import plan_serve, run_serve
+    from smg_trio.launcher.serve_options import parse_serve
+
+    plan = plan_serve(parse_serve(parsed.words, os.environ), os.environ)
+    _set_up_logging(plan.settings.log_level)
+    shutdown = GatewayShutdown()
+
+    class Started:
+        """Translates what the gateway reports for those who only know workers."""
+
+        def __init__(self, tell: Callable[[Sequence[WatchedWorker]], None]) -> None:
+            self._tell = tell
+
+        def started(self, value: RunningGateway | None = None) -> None:
+            assert value is not None, "a gateway reports itself"
+            self._tell(value.gateway.registry.workers())
+
+    async def gateway(settings: Settings, started: Callable[[Sequence[WatchedWorker]], None]) -> int:
+        return await run_gateway(settings, shutdown=shutdown, task_status=Started(started))
+
+    return trio.run(run_serve, plan, gateway, shutdown.ask)
+
+
 def _demo(parsed: argparse.Namespace) -> int:
     import trio
 
@@ -162,3 +190,18 @@ def _handshake_port(parsed: argparse.Namespace) -> int:
 
     print(parse_worker_url(parsed.url).handshake.rpartition(":")[2])
     return 0
+
+
+def _chat(parsed: argparse.Namespace) -> int:
+    import trio
+
+    from smg_trio.terminal.chat import ChatOptions, read_terminal_line, run_chat
+
+    options = ChatOptions(
+        url=parsed.url,
+        model=parsed.model,
+        api_key=parsed.api_key,
+        instructions=parsed.instructions,
+        max_output_tokens=parsed.max_output_tokens,
+    )
+    return trio.run(run_chat, options, read_terminal_line)

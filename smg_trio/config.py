@@ -6,15 +6,28 @@ Flag names and defaults are the reference gateway's where it has them.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from smg_trio.core.errors import ConfigError
 
 BACKENDS = ("vllm", "tokenspeed")
 LOG_LEVELS = ("debug", "info", "warn", "error")
+POLICIES = (
+    "least_load",
+    "round_robin",
+    "random",
+    "power_of_two",
+    "passthrough",
+    "consistent_hashing",
+    "prefix_hash",
+    "cache_aware",
+    "manual",
+)
 
 
 def _option(
@@ -60,9 +73,125 @@ class Settings:
     policy: str = _option(
         "least_load",
         "How a worker is chosen among several of one model.",
-        "Workers",
-        choices=("least_load", "round_robin", "passthrough"),
+        "Routing",
+        choices=POLICIES,
     )
+    cache_threshold: float = _option(
+        0.3, "cache_aware: share of a prompt (0..1) that must match before the worker that has it is preferred.",
+        "Routing", flags=("--cache-match-threshold",), metavar="SHARE",
+    )  # fmt: skip
+    balance_abs_threshold: float = _option(
+        64.0, "cache_aware: a matching worker is passed over if its load is above the mean by more than this (in a "
+        "small pool: by more than chance makes of it) and by --balance-rel-threshold.", "Routing",
+        flags=("--spill-abs-threshold",), metavar="N",
+    )  # fmt: skip
+    balance_rel_threshold: float = _option(
+        1.5, "cache_aware: see --balance-abs-threshold; a multiple of the mean load.", "Routing",
+        flags=("--spill-rel-threshold",), metavar="FACTOR",
+    )  # fmt: skip
+    max_tree_size: int = _option(
+        67108864, "cache_aware: size of each model's prefix tree in tokens of four bytes.", "Routing", metavar="TOKENS"
+    )
+    eviction_interval_secs: float = _option(
+        60.0, "Accepted and not needed: the prefix tree never exceeds its size, so nothing waits for a round of "
+        "eviction.", "Routing", metavar="S",
+    )  # fmt: skip
+    block_size: int = _option(
+        16, "cache_aware: tokens per block; prompts are told apart at multiples of it.", "Routing", metavar="TOKENS"
+    )
+    prefix_token_count: int = _option(
+        256, "prefix_hash: how many tokens of a prompt are hashed.", "Routing", metavar="TOKENS"
+    )
+    prefix_hash_load_factor: float = _option(
+        1.25, "prefix_hash: a worker is passed over if its load is above this multiple of the mean and above the mean "
+        "by --prefix-hash-balance-abs-threshold.", "Routing", metavar="FACTOR",
+    )  # fmt: skip
+    prefix_hash_balance_abs_threshold: float = _option(
+        10.0, "prefix_hash: see --prefix-hash-load-factor.", "Routing", metavar="N"
+    )
+    max_idle_secs: float = _option(
+        14400.0, "manual, --routing-key-override: an unused routing key is forgotten after this long.", "Routing",
+        flags=("--sticky-key-idle-secs",), metavar="S",
+    )  # fmt: skip
+    assignment_mode: str = _option(
+        "random", "manual: how a new routing key finds its worker.", "Routing",
+        choices=("random", "min_load", "min_group", "delegate"),
+    )  # fmt: skip
+    routing_key_override: bool = _option(
+        False, "Requests with a routing key stay with one worker, whatever the policy, which chooses for new keys.",
+        "Routing", flags=("--sticky-sessions",),
+    )  # fmt: skip
+    routing_key_headers: tuple[str, ...] = _option(
+        ("x-smg-routing-key",), "Headers a routing key is taken from; the first one with a value wins.", "Routing",
+        metavar="NAME",
+    )  # fmt: skip
+    max_concurrent_requests: int = _option(
+        -1, "Answers in progress at once, streams included. -1: 1024 per processor, at least 4096; 0: no limit.",
+        "Admission", metavar="N",
+    )  # fmt: skip
+    queue_size: int = _option(
+        100, "How many requests may wait for a place; 0 refuses at once.", "Admission", metavar="N"
+    )
+    queue_timeout_secs: float = _option(60.0, "How long a request may wait for a place.", "Admission", metavar="S")
+    worker_overload_protection: bool = _option(
+        False, "Accepted and not needed: protection is on unless it is disabled.", "Admission"
+    )
+    disable_worker_overload_protection: bool = _option(
+        False, "Do not leave out a worker that is overloaded by its engines' word while another one is not.",
+        "Admission",
+    )  # fmt: skip
+    worker_overload_waiting_requests: int = _option(
+        8, "Requests waiting at a worker's engines from which it is overloaded.", "Admission", metavar="N"
+    )
+    worker_overload_token_usage: float = _option(
+        0.8, "Share of the KV cache in use (0..1) from which a worker is overloaded.", "Admission", metavar="SHARE"
+    )
+    worker_overload_shed: bool = _option(
+        False, "Refuse a request (503) if every worker is overloaded, instead of taking the least loaded.", "Admission"
+    )
+    retry_max_retries: int = _option(
+        5, "Attempts at a request, the first included, where another one can help.", "Resilience", metavar="N"
+    )
+    retry_initial_backoff_ms: float = _option(50.0, "Delay before the second attempt.", "Resilience", metavar="MS")
+    retry_max_backoff_ms: float = _option(30000.0, "Longest delay between attempts.", "Resilience", metavar="MS")
+    retry_backoff_multiplier: float = _option(
+        1.5, "What the delay is multiplied by each time.", "Resilience", metavar="FACTOR"
+    )
+    retry_jitter_factor: float = _option(
+        0.2, "Share of the delay (0..1) that chance adds or takes.", "Resilience", metavar="SHARE"
+    )
+    disable_retries: bool = _option(False, "One attempt per request.", "Resilience")
+    cb_failure_threshold: int = _option(
+        10, "Failures in a row after which a worker's circuit breaker opens.", "Resilience", metavar="N"
+    )
+    cb_success_threshold: int = _option(
+        3, "Successes after which a half-open breaker closes; also its trial requests at once.", "Resilience",
+        metavar="N",
+    )  # fmt: skip
+    cb_timeout_duration_secs: float = _option(
+        60.0, "How long a breaker stays open before it is tried.", "Resilience", metavar="S"
+    )
+    cb_window_duration_secs: float = _option(
+        120.0, "The failures that open a breaker lie within this time.", "Resilience", metavar="S"
+    )
+    disable_circuit_breaker: bool = _option(False, "No circuit breakers.", "Resilience")
+    health_failure_threshold: int = _option(
+        3, "Bad probes: 10 times as many make a worker that never was ready failed, 3 times as many one that was.",
+        "Resilience", metavar="N",
+    )  # fmt: skip
+    health_success_threshold: int = _option(
+        2, "Good probes that make a worker ready; an engine that connects does so at once.", "Resilience", metavar="N"
+    )
+    health_check_interval_secs: float = _option(
+        60.0, "Seconds between probes. Deaths and reconnects are noticed without them.", "Resilience", metavar="S"
+    )
+    health_check_timeout_secs: float = _option(
+        5.0, "Accepted and not needed: a probe looks at the connection and cannot time out.", "Resilience", metavar="S"
+    )
+    disable_health_check: bool = _option(
+        False, "Accepted and ignored with a warning: the probe is local and costs the engine nothing.", "Resilience"
+    )
+    remove_unhealthy_workers: bool = _option(False, "Remove a worker when it has failed.", "Resilience")
     model_path: str | None = _option(
         None, "Directory of the model: tokenizer, chat template, defaults.", "Model", flags=("--model",), metavar="DIR"
     )
@@ -116,6 +245,19 @@ class Settings:
     request_timeout_secs: float = _option(
         1800.0, "An answer that takes longer is ended with an error.", "HTTP", metavar="S"
     )
+    sse_keepalive_secs: float = _option(
+        15.0,
+        "A silent stream gets a comment line after this long (and at most twice as long); an answer that fails after "
+        "one has an error event under status 200.",
+        "HTTP",
+        metavar="S",
+    )
+    history_backend: str = _option(
+        "memory",
+        "Where the Responses API keeps responses and conversations: memory, none or sqlite:PATH.",
+        "HTTP",
+        metavar="STORE",
+    )
     shutdown_grace_period_secs: float = _option(
         180.0, "How long answers in flight may go on after SIGTERM.", "HTTP", metavar="S"
     )
@@ -147,6 +289,36 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def flags_of(option: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Every command-line flag of a field, its own first."""
+    return (flag_of(option.name), *option.metadata["flags"])
+
+
+def argument_keywords(option: dataclasses.Field[Any]) -> dict[str, Any]:
+    """What `argparse` is told about a field beside its flags."""
+    metadata = option.metadata
+    keywords: dict[str, Any] = {"dest": option.name, "default": option.default, "help": _help_of(option)}
+    if metadata["choices"]:
+        keywords["choices"] = metadata["choices"]
+    elif metadata["metavar"]:
+        keywords["metavar"] = metadata["metavar"]
+    if isinstance(option.default, bool):
+        keywords["action"] = argparse.BooleanOptionalAction
+    elif isinstance(option.default, tuple):
+        keywords["nargs"] = "+"
+    elif isinstance(option.default, (int, float)):
+        keywords["type"] = type(option.default)
+    return keywords
+
+
+def _help_of(option: dataclasses.Field[Any]) -> str:
+    text: str = option.metadata["help"].replace("%", "%%")
+    if option.default is None or option.default == () or isinstance(option.default, bool):
+        return text
+    shown = " ".join(option.default) if isinstance(option.default, tuple) else option.default
+    return f"{text} (default: {shown})"
+
+
 def check_settings(settings: Settings) -> None:
     """Refuse settings that cannot work. Raises ConfigError naming option, problem and remedy."""
     _check_backend(settings.backend)
@@ -169,10 +341,58 @@ def check_settings(settings: Settings) -> None:
         if not 0 <= getattr(settings, name) <= 65535:
             raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
     _check_positive(settings)
+    _check_ranges(settings)
+
+
+_ABOVE_0 = [
+    "max_tree_size",
+    "block_size",
+    "prefix_token_count",
+    "max_idle_secs",
+    "queue_timeout_secs",
+    "worker_overload_waiting_requests",
+    "worker_overload_token_usage",
+    "retry_max_retries",
+    "retry_max_backoff_ms",
+    "cb_failure_threshold",
+    "cb_success_threshold",
+    "cb_timeout_duration_secs",
+    "cb_window_duration_secs",
+    "health_failure_threshold",
+    "health_success_threshold",
+    "health_check_interval_secs",
+    "health_check_timeout_secs",
+]
+_FROM_0 = [
+    "cache_threshold",
+    "balance_abs_threshold",
+    "eviction_interval_secs",
+    "prefix_hash_balance_abs_threshold",
+    "queue_size",
+    "retry_initial_backoff_ms",
+    "retry_jitter_factor",
+]
+_FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
+_TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")
+
+
+def _check_ranges(settings: Settings) -> None:
+    # Written so that "not a number", which compares false with anything, is refused too.
+    rules: tuple[tuple[Sequence[str], Callable[[float], bool], str], ...] = (
+        (_ABOVE_0, lambda value: 0 < value < inf, "must be greater than 0"),
+        (_FROM_0, lambda value: 0 <= value < inf, "must not be negative"),
+        (_FROM_1, lambda value: 1 <= value < inf, "must be at least 1"),
+        (_TO_1, lambda value: value <= 1, "must be at most 1"),
+        (("max_concurrent_requests",), lambda value: value >= -1, "must be -1, 0 or a number of requests"),
+    )
+    for names, holds, problem in rules:
+        for name in names:
+            if not holds(getattr(settings, name)):
+                raise ConfigError(flag_of(name), f"{problem}, got {getattr(settings, name)}.")
 
 
 def _check_positive(settings: Settings) -> None:
-    names = ("max_payload_size", "request_timeout_secs", "engine_silence_secs", "engine_send_timeout_secs",
+    names = ("max_payload_size", "request_timeout_secs", "sse_keepalive_secs", "engine_silence_secs", "engine_send_timeout_secs",
              "zmq_startup_timeout_secs")  # fmt: skip
     for name in names:
         if getattr(settings, name) <= 0:

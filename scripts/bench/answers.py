@@ -58,12 +58,13 @@ def _texts(pieces: Pieces) -> Iterator[tuple[int, str]]:
     head, found, body = data.partition(b"\r\n\r\n")
     if not found or b" 200 " not in head[:16]:
         raise ValueError("no answer")
+    chunks = _chunks(pieces) if _is_chunked(head) else iter([(pieces[-1][0], body)])
     if b"text/event-stream" not in head.lower():
-        text = b"".join(chunk for _, chunk in _chunks(pieces)) if _is_chunked(head) else body
-        yield pieces[-1][0], json.loads(text)["choices"][0]["message"]["content"]
+        whole = b"".join(chunk for _, chunk in chunks)
+        yield pieces[-1][0], json.loads(whole)["choices"][0]["message"]["content"]
         return
     rest = b""
-    for at, chunk in _chunks(pieces):
+    for at, chunk in chunks:
         *events, rest = (rest + chunk).split(b"\n\n")
         for event in events:
             yield at, _content(event)

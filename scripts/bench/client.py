@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import re
 import select
+import signal
 import socket
 import time
 from collections import deque
@@ -142,7 +143,8 @@ class Client:
     def __init__(self, scenario: Scenario, port: int, model: str, words: Words, first_seed: int, core: int) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_child, args=(theirs, scenario, port, model, words, first_seed, core))
+        arguments = (theirs, scenario, port, model, words, first_seed, core)
+        self._process = context.Process(target=_child, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
         self._pipe.recv()
@@ -162,6 +164,7 @@ class Client:
 def _child(
     pipe: Connection, scenario: Scenario, port: int, model: str, words: Words, first_seed: int, core: int
 ) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent closes the pipe, or waits for the end
     os.sched_setaffinity(0, {core})
     gc.disable()
     prepared = exchanges(scenario, model, words, first_seed)

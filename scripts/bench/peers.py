@@ -48,6 +48,7 @@ class Peer:
     port: int
     gateway: subprocess.Popen[bytes]
     engine: subprocess.Popen[bytes]
+    log: Path
     model: str = ""
 
     def command_engine(self, **command: Any) -> dict[str, Any]:
@@ -71,7 +72,8 @@ class Peer:
                 raise RuntimeError(f"{self.name} is not ready after {timeout_s:g} s")
             for process in (self.gateway, self.engine):
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    raise RuntimeError(f"{self.name}: a process ended with {process.wait(0.1)}")
+                    code = process.wait(0.1)
+                    raise RuntimeError(f"{self.name}: a process ended with {code}: {self.log.read_text()[-2000:]}")
 
     def _get_model(self) -> str:
         return str(self._ask("GET", "/v1/models")["data"][0]["id"])
@@ -137,9 +139,7 @@ def running(setting: Setting, commands: dict[str, Command]) -> Iterator[list[Pee
             peer.wait_ready(240)
         yield peers
     finally:
-        for peer in peers:
-            processes.stop(peer.gateway)
-            processes.stop(peer.engine)
+        processes.stop([process for peer in peers for process in (peer.gateway, peer.engine)])
 
 
 def _start(setting: Setting, name: str, command: Command) -> Peer:
@@ -150,7 +150,8 @@ def _start(setting: Setting, name: str, command: Command) -> Peer:
         url = f"ipc://{setting.scratch}/{name}"
         handshake = parse_worker_url(url).handshake
     env = _VLLM_ENV if name == "vllm" else _OURS_ENV if name == "smg-trio" else {}
-    with (setting.scratch / f"{name}.log").open("wb") as log:
+    log_file = setting.scratch / f"{name}.log"
+    with log_file.open("wb") as log:
         gateway = processes.start(command(setting, port, metrics, url), core=setting.gateway_core, env=env, log=log)
         engine_command = [sys.executable, "-m", "bench.engine", "--handshake", handshake]
         engine = processes.start(
@@ -160,7 +161,7 @@ def _start(setting: Setting, name: str, command: Command) -> Peer:
             log=log,
             pipes=True,
         )
-    return Peer(name, port, gateway, engine)
+    return Peer(name, port, gateway, engine, log_file)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -60,14 +60,17 @@ def start(
         os.sched_setaffinity(0, before)
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process: SIGTERM, SIGKILL after ten seconds."""
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def stop(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes: SIGTERM to all, SIGKILL to what still runs five seconds later."""
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + 5
+    for process in running:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def calibration_us() -> float:

@@ -48,8 +48,8 @@ def scenarios(tokens: int, requests: int, *, short: bool) -> list[Scenario]:
         *streams,
         one_token,
         _one_token("one-token-sse", 64, requests, stream=True),
-        _one_token("prompt-1k", 16, max(16, requests // 10), prompt_words=1000),
-        _one_token("prompt-32k", 4, max(4, requests // 100), prompt_words=32000),
+        _one_token("prompt-1k", 16, max(16, requests // 20), prompt_words=1000),
+        _one_token("prompt-32k", 4, max(4, requests // 200), prompt_words=32000),
     ]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from smg_trio.core.workers import RankSnapshot, WorkerSnapshot, WorkerState
+from smg_trio.core.workers import RankSnapshot, WorkerApplication, WorkerSnapshot, WorkerState
 
 
 def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
@@ -30,12 +31,34 @@ def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
         "http2": False,
         "ranks": [_rank_value(rank) for rank in snapshot.ranks],
     }
+    for name, overrides in (("health", spec.health), ("overload", spec.overload)):
+        given = {field: setting for field, setting in asdict(overrides).items() if setting is not None}
+        if given:
+            value[name] = given
     if spec.engine_count > 1:
         value["dp_size"] = spec.engine_count
     if snapshot.reason:
         value["status_reason"] = snapshot.reason
     if snapshot.lockstep:
         value["wave"] = snapshot.wave
+    return value
+
+
+def application_value(application: WorkerApplication) -> dict[str, Any]:
+    """A worker that is being prepared, or was refused: ``status_reason`` says why."""
+    value: dict[str, Any] = {
+        "id": application.worker_id,
+        "model_id": application.model_id,
+        "url": application.url,
+        "worker_type": "regular",
+        "connection_mode": "zmq",
+        "runtime_type": application.runtime_type,
+        "is_healthy": False,
+        "status": application.state.value,
+        "load": 0,
+    }
+    if application.reason:
+        value["status_reason"] = application.reason
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from smg_trio.core.engines import EngineInfo, EngineLoad, EngineProtocol
@@ -28,6 +28,40 @@ class RankPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HealthOverrides:
+    """A worker's own health settings; None where the gateway's hold. Times in seconds.
+
+    ``drain_settle_secs``: how long its answers may go on once it is to be removed; 0 ends them at once.
+    """
+
+    failure_threshold: int | None = None
+    success_threshold: int | None = None
+    check_interval_secs: float | None = None
+    timeout_secs: float | None = None
+    disable_health_check: bool | None = None
+    drain_settle_secs: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverloadOverrides:
+    """A worker's own overload thresholds; None where the gateway's hold."""
+
+    waiting_requests: int | None = None
+    token_usage: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOverrides:
+    """A worker's own circuit breaker settings; None where the gateway's hold. Times in seconds."""
+
+    failure_threshold: int | None = None
+    success_threshold: int | None = None
+    timeout_duration_secs: float | None = None
+    window_duration_secs: float | None = None
+    disabled: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
     """What a worker is told when it is created.
 
@@ -39,6 +73,9 @@ class WorkerSpec:
         engine_count: number of engines (ranks) that dial in, >= 1.
         handshake_address: ``tcp://host:port`` to bind instead of the derived one.
         vocab_size: ids >= this are refused before the wire; None where the model does not say.
+        labels: what the operator notes of it, model and parser names among it.
+        priority, cost: shown, not used for routing.
+        api_key: kept for tools that ask for it; never shown.
     """
 
     worker_id: str
@@ -51,6 +88,49 @@ class WorkerSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 50
     cost: float = 1.0
+    api_key: str | None = field(default=None, repr=False)
+    health: HealthOverrides = field(default_factory=HealthOverrides)
+    overload: OverloadOverrides = field(default_factory=OverloadOverrides)
+    breaker: BreakerOverrides = field(default_factory=BreakerOverrides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPatch:
+    """What a worker is told while it lives. None leaves a field as it is; labels are merged."""
+
+    priority: int | None = None
+    cost: float | None = None
+    labels: Mapping[str, str] | None = None
+    api_key: str | None = field(default=None, repr=False)
+    health: HealthOverrides | None = None
+
+    def applied(self, spec: WorkerSpec) -> WorkerSpec:
+        """The spec after the patch."""
+        return replace(
+            spec,
+            priority=spec.priority if self.priority is None else self.priority,
+            cost=spec.cost if self.cost is None else self.cost,
+            labels=spec.labels if self.labels is None else {**spec.labels, **self.labels},
+            api_key=spec.api_key if self.api_key is None else self.api_key,
+            health=spec.health if self.health is None else self.health,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerApplication:
+    """A worker that was asked for and is not there yet, or was refused and why.
+
+    Attributes:
+        state: PENDING, or FAILED with a ``reason``.
+        runtime_type: the engine protocol as the operator spelled it.
+    """
+
+    worker_id: str
+    url: str
+    model_id: str = ""
+    runtime_type: str = ""
+    state: WorkerState = WorkerState.PENDING
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 from werkzeug.exceptions import NotFound as RouteNotFound
 
-from smg_trio.core.errors import ClientFault, NotFound, RequestTooLarge
+from smg_trio.core.errors import ClientFault, NotFound, RequestTooLarge, Unauthorized
 from smg_trio.gateway.cors import cors_headers, preflight
-from smg_trio.gateway.handling import failure, handle, request_id_of
+from smg_trio.gateway.handling import check_key, failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
+from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.state import Gateway
 
@@ -52,6 +53,7 @@ def make_app(gateway: Gateway) -> QuartTrio:
             methods=[route.method],
             provide_automatic_options=False,
         )
+    app.add_websocket("/v1/responses", "websocket /v1/responses", _response_socket_view(gateway))
     app.register_error_handler(HTTPException, _error_view(gateway))
     return app
 
@@ -60,6 +62,20 @@ def _view(gateway: Gateway, route: Route) -> Callable[..., Awaitable[quart.Respo
     async def view(**path_parameters: str) -> quart.Response:
         request = await _neutral_request(gateway, path_parameters)
         return _quart_response(gateway, await handle(gateway, route, request))
+
+    return view
+
+
+def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
+    async def view() -> None:
+        headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
+        try:
+            check_key(gateway.settings.api_key, headers)
+        except Unauthorized as error:
+            # Refused in the handshake, with the body and status that HTTP would get.
+            quart.abort(_quart_response_of_error(failure(error)))
+        await quart.websocket.accept()
+        await ResponseSocket(gateway, quart.websocket.receive, quart.websocket.send).run()
 
     return view
 

@@ -12,7 +12,7 @@ from secrets import token_hex
 
 from smg_trio.api.errors import error_response
 from smg_trio.core.errors import ClientFault, SmgError, Unauthorized
-from smg_trio.gateway.http import Request, Response
+from smg_trio.gateway.http import Headers, Request, Response
 from smg_trio.gateway.routes import Route
 from smg_trio.gateway.state import Gateway
 
@@ -40,11 +40,16 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     except Exception as error:
         if not isinstance(error, SmgError):
             logger.exception("request %s to %s failed", request.request_id, route.path)
-        response = failure(error)
+        response = Response(*_reordered(route.failure(error, request.request_id)))
         code = dict(response.headers).get("x-smg-error-code", "")
     gateway.metrics.http_response(route.path, response.status, code)
     response.headers.append(("x-request-id", request.request_id))
     return response
+
+
+def _reordered(failure: tuple[int, Headers, bytes]) -> tuple[int, bytes, Headers]:
+    status, headers, body = failure
+    return status, body, headers
 
 
 def failure(error: BaseException) -> Response:

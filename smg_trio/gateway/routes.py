@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from smg_trio.gateway.endpoints import chat, completions, models, probes, tokenization, workers
+from smg_trio.api.anthropic.errors import messages_error_response
+from smg_trio.api.errors import Headers, error_response
+from smg_trio.gateway.endpoints import (
+    chat,
+    completions,
+    conversations,
+    messages,
+    models,
+    probes,
+    responses,
+    tokenization,
+    workers,
+)
 from smg_trio.gateway.http import Request, Response
 from smg_trio.gateway.state import Gateway
 
 Endpoint = Callable[[Gateway, Request], Awaitable[Response]]
+Failure = Callable[[BaseException, str | None], tuple[int, Headers, bytes]]
+
+
+def openai_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:
+    """OpenAI's error shape, which does not repeat the request id."""
+    return error_response(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +38,7 @@ class Route:
         path: with parameters in Quart's notation, ``/workers/<worker_id>``.
         public: served without a key. Everything else needs one where keys are set.
         hot: also mounted on bare ASGI, where a request costs a fraction.
+        failure: the API's error shape: (exception, request id) -> status, headers, body.
     """
 
     method: str
@@ -27,11 +46,27 @@ class Route:
     endpoint: Endpoint
     public: bool = False
     hot: bool = False
+    failure: Failure = openai_failure
 
 
 ROUTES = (
     Route("POST", "/v1/chat/completions", chat.chat_completions, hot=True),
     Route("POST", "/v1/completions", completions.completions, hot=True),
+    Route("POST", "/v1/messages", messages.messages, hot=True, failure=messages_error_response),
+    Route("POST", "/v1/messages/count_tokens", messages.count_tokens, failure=messages_error_response),
+    Route("POST", "/v1/responses", responses.create_response, hot=True),
+    Route("GET", "/v1/responses/<response_id>", responses.get_response),
+    Route("DELETE", "/v1/responses/<response_id>", responses.delete_response),
+    Route("POST", "/v1/responses/<response_id>/cancel", responses.cancel_response),
+    Route("GET", "/v1/responses/<response_id>/input_items", responses.list_input_items),
+    Route("POST", "/v1/conversations", conversations.create_conversation),
+    Route("GET", "/v1/conversations/<conversation_id>", conversations.get_conversation),
+    Route("POST", "/v1/conversations/<conversation_id>", conversations.update_conversation),
+    Route("DELETE", "/v1/conversations/<conversation_id>", conversations.delete_conversation),
+    Route("GET", "/v1/conversations/<conversation_id>/items", conversations.list_items),
+    Route("POST", "/v1/conversations/<conversation_id>/items", conversations.add_items),
+    Route("GET", "/v1/conversations/<conversation_id>/items/<item_id>", conversations.get_item),
+    Route("DELETE", "/v1/conversations/<conversation_id>/items/<item_id>", conversations.delete_item),
     Route("GET", "/v1/models", models.models),
     Route("GET", "/v1/models/<path:model>", models.model),
     Route("POST", "/tokenize", tokenization.tokenize),

@@ -35,7 +35,9 @@ from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners
 from smg_trio.gateway.server.settings import ServerLimits
 from smg_trio.gateway.server.shutdown import Shutdown
 from smg_trio.gateway.state import Gateway
+from smg_trio.history import open_history
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
+from smg_trio.pipeline.planning import check_parsers
 from smg_trio.routing.policies import by_name
 from smg_trio.routing.registry import Registry, WorkerTimeouts
 from smg_trio.text.model_files import load_model_text
@@ -112,14 +114,15 @@ async def run_gateway(
     timeouts = WorkerTimeouts(
         settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
     )
-    with open_transport() as transport:
-        registry = Registry(transport, by_name[settings.policy](), timeouts)
-        gateway = Gateway(settings, registry, catalog)
-        async with trio.open_nursery() as workers:
-            await workers.start(registry.run)
-            await _add_workers(settings, registry, catalog)
-            await _serve(gateway, listeners, metrics_listeners, shutdown, watch_signals, task_status)
-            workers.cancel_scope.cancel()
+    async with open_history(settings.history_backend) as history:
+        with open_transport() as transport:
+            registry = Registry(transport, by_name[settings.policy](), timeouts)
+            gateway = Gateway(settings, registry, catalog, history)
+            async with trio.open_nursery() as workers:
+                await workers.start(registry.run)
+                await _add_workers(settings, registry, catalog)
+                await _serve(gateway, listeners, metrics_listeners, shutdown, watch_signals, task_status)
+                workers.cancel_scope.cancel()
     logger.info("gateway ended")
     return 0 if shutdown.clean else 1
 
@@ -151,7 +154,9 @@ async def _load_models(settings: Settings) -> ModelCatalog:
             reasoning_parser=settings.reasoning_parser,
         )
 
-    catalog.add(await trio.to_thread.run_sync(load))
+    model = await trio.to_thread.run_sync(load)
+    check_parsers(model)
+    catalog.add(model)
     return catalog
 
 
@@ -192,6 +197,8 @@ async def _serve(
     http_end, metrics_end = Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
         serving.start_soon(gateway.deadlines.run)
+        serving.start_soon(gateway.keep_alives.run)
+        await serving.start(gateway.background.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
         metrics_server: RunningServer = await serving.start(

@@ -8,8 +8,10 @@ from smg_trio.api.limits import RequestLimits
 from smg_trio.config import Settings
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.background import BackgroundTasks
 from smg_trio.gateway.deadlines import DeadlineQueue
 from smg_trio.gateway.metrics import Metrics
+from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.prepare import Preparer
 from smg_trio.routing.registry import Registry
@@ -19,17 +21,24 @@ class Gateway:
     """One gateway process.
 
     Attributes:
+        history: None where nothing is kept.
+        background: answers that nobody waits for.
         answers: answers being generated now, streamed or not.
     """
 
-    def __init__(self, settings: Settings, registry: Registry, catalog: ModelCatalog) -> None:
+    def __init__(
+        self, settings: Settings, registry: Registry, catalog: ModelCatalog, history: HistoryStore | None
+    ) -> None:
         self.settings = settings
         self.registry = registry
         self.catalog = catalog
+        self.history = history
+        self.background = BackgroundTasks()
         self.preparer = Preparer()
         self.limits = RequestLimits(max_logprobs=settings.max_logprobs)
         self.metrics = Metrics(registry)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
+        self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.answers = 0
         self._no_answers = trio.Event()
         self._draining = False

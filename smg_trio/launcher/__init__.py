@@ -1,1 +1,6 @@
-"""Room; see docs/architecture.md."""
+"""``serve``: engine command lines and engine processes. Knows workers by their snapshots, never the HTTP side.
+
+Pure: `serve_options` (what was asked), `commands` (what to start), `progress` (what the lines say, when to try again).
+IO: `ports`, `process` (one engine process), `engines` (their supervision), `leash` (their end if serve is killed),
+`serve` (the task tree).
+"""

@@ -8,9 +8,13 @@ between the thought and a call, and behind calls is no content.
 
 from __future__ import annotations
 
-from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, ToolCallStart
+from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, ToolCallArguments, ToolCallStart
 from smg_trio.parsers.base import ScriptParser, ToolParser, coalesce
+from smg_trio.parsers.call_ids import MakeCallId
+from smg_trio.parsers.hiding import Hider, split_special_tokens
 from smg_trio.parsers.reasoning.think import ThinkParser
+
+Text = ContentDelta | ReasoningDelta
 
 
 class AnswerParser:
@@ -19,25 +23,58 @@ class AnswerParser:
     Args:
         reasoning: splits off the thought; None leaves it in the content. Not used if `tool` reads thoughts.
         tool: finds calls; None leaves them in the content.
+        hidden: texts of special tokens that the detokenizer leaves in the text for the parsers' sake: never shown.
+        make_call_id: makes ids for calls without one; None leaves them without.
+        single_call: calls behind the first are left out.
+        merged: a thought is shown as content, where it stands.
 
     Attributes:
         calls: how many calls have begun.
         in_reasoning: the latest text was thought (for counting reasoning tokens).
     """
 
-    __slots__ = ("_blank", "_events", "_in_order", "_reasoning", "_said", "_thought", "_tool", "calls", "in_reasoning")
+    __slots__ = (
+        "_blank",
+        "_events",
+        "_in_order",
+        "_incoming",
+        "_make_call_id",
+        "_merged",
+        "_outgoing",
+        "_reasoning",
+        "_said",
+        "_single_call",
+        "_thought",
+        "_tool",
+        "_veiled",
+        "calls",
+        "in_reasoning",
+    )
 
-    def __init__(self, reasoning: ScriptParser | None = None, tool: ToolParser | None = None) -> None:
+    def __init__(
+        self,
+        reasoning: ScriptParser | None = None,
+        tool: ToolParser | None = None,
+        *,
+        hidden: frozenset[str] = frozenset(),
+        make_call_id: MakeCallId | None = None,
+        single_call: bool = False,
+        merged: bool = False,
+    ) -> None:
         self._tool = tool
         self._reasoning = None if tool is not None and tool.reads_reasoning else reasoning
+        self._make_call_id = make_call_id
+        self._single_call = single_call
+        self._merged = merged
         self._events: list[ParserEvent] = []
         self._blank: list[str] = []
         self._said = False
         self._thought = False
         self.calls = 0
         self.in_reasoning = False
-        first = self._reasoning or tool
-        self._in_order = first
+        self._in_order = self._reasoning or tool
+        self._incoming, self._outgoing = _hiders(hidden, self._reasoning, tool)
+        self._veiled: type[Text] = ContentDelta
         if tool is not None:
             tool.sink = self._from_tool
         if self._reasoning is not None:
@@ -53,6 +90,8 @@ class AnswerParser:
 
     def feed(self, text: str) -> list[ParserEvent]:
         """See `Parser.feed`."""
+        if self._incoming is not None:
+            text = self._incoming.feed(text)
         if self._in_order is None:
             return [ContentDelta(text)] if text else []
         self._in_order.feed(text)
@@ -60,10 +99,16 @@ class AnswerParser:
 
     def finish(self) -> list[ParserEvent]:
         """See `Parser.finish`."""
+        if self._incoming is not None:
+            rest = self._incoming.flush()
+            if self._in_order is None:
+                return [ContentDelta(rest)] if rest else []
+            self._in_order.feed(rest)
         if self._reasoning is not None:
             self._reasoning.finish()
         if self._tool is not None:
             self._tool.finish()
+        self._unveil()
         if not (self._said or self._thought or self.calls):
             self._events.extend(ContentDelta(blank) for blank in self._blank)
         self._blank.clear()
@@ -99,18 +144,54 @@ class AnswerParser:
 
     def _from_tool(self, event: ParserEvent) -> None:
         if isinstance(event, ToolCallStart):
-            self.calls += 1
-            self._said = False
-            self._blank.clear()
+            event = self._begin_call(event)
         elif self._reasoning is None:
             self.in_reasoning = isinstance(event, ReasoningDelta)
         elif self.in_reasoning and isinstance(event, ContentDelta) and not self.calls:
             event = ReasoningDelta(event.text)
         self._show(event)
 
+    def _begin_call(self, event: ToolCallStart) -> ToolCallStart:
+        self._unveil()
+        self.calls += 1
+        self._said = False
+        self._blank.clear()
+        if event.call_id is None and self._make_call_id is not None:
+            return ToolCallStart(event.index, event.name, self._make_call_id(event.index, event.name))
+        return event
+
     def _show(self, event: ParserEvent) -> None:
-        """Lets `event` out; white space waits until visible text follows it."""
-        if isinstance(event, ContentDelta) and not self._said:
+        """Lets `event` out, if it may be seen."""
+        if isinstance(event, ToolCallStart | ToolCallArguments):
+            if not (self._single_call and event.index):
+                self._events.append(event)
+        elif self._outgoing is None:
+            self._show_text(event)
+        else:
+            if type(event) is not self._veiled:
+                self._unveil()
+                self._veiled = type(event)
+            text = self._outgoing.feed(event.text)
+            if text:
+                self._show_text(self._veiled(text))
+
+    def _unveil(self) -> None:
+        """Shows text that was held because it might have become the text of a special token."""
+        text = self._outgoing.flush() if self._outgoing is not None else ""
+        if text:
+            self._show_text(self._veiled(text))
+
+    def _show_text(self, event: Text) -> None:
+        """Lets text out; white space waits until visible text follows it."""
+        if isinstance(event, ReasoningDelta):
+            if not self._merged:
+                self._thought = True
+                if not self._said:
+                    self._blank.clear()
+                self._events.append(event)
+                return
+            event = ContentDelta(event.text)
+        if not self._said:
             if event.text.isspace():
                 self._blank.append(event.text)
                 return
@@ -118,8 +199,17 @@ class AnswerParser:
             if self._blank:
                 event = ContentDelta("".join(self._blank) + event.text)
                 self._blank.clear()
-        elif isinstance(event, ReasoningDelta):
-            self._thought = True
-            if not self._said:
-                self._blank.clear()
         self._events.append(event)
+
+
+def _hiders(hidden: frozenset[str], *parsers: ScriptParser | None) -> tuple[Hider | None, Hider | None]:
+    """What takes special tokens out before the parsers read the text, and out of what they say of it.
+
+    A special token that is part of a format's markup must reach the parser; if it then turns up as text, it stood
+    where it means nothing.
+    """
+    if not hidden:
+        return None, None
+    markers = [marker for parser in parsers if parser is not None for marker in parser.markers]
+    before, behind = split_special_tokens(hidden, markers)
+    return Hider(before) if before else None, Hider(behind) if behind else None

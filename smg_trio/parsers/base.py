@@ -7,7 +7,7 @@ it: text that turns out to be no markup comes out as content, at the latest from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from smg_trio.core.events import (
     ContentDelta,
@@ -16,8 +16,11 @@ from smg_trio.core.events import (
     ToolCallArguments,
     ToolCallStart,
 )
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import Scanner
 from smg_trio.parsers.tape import Steps, Tape, read_until, read_value
+
+MOST_ATTEMPTS: Final = 1000
+"""Brackets that looked like the begin of a call and were none, until a format without markers stops looking."""
 
 ToolSchemas = Mapping[str, Mapping[str, Any]]
 """Name of each declared tool to the JSON schema of its parameters."""
@@ -96,6 +99,11 @@ class ScriptParser:
         self._script = self.script()
         next(self._script)
 
+    @property
+    def markers(self) -> frozenset[str]:
+        """The literals that mean something to the format."""
+        return frozenset()
+
     def script(self) -> Steps[None]:
         """The grammar: reads until the tape is closed and empty. Must ask for text before it says anything."""
         raise NotImplementedError
@@ -137,7 +145,7 @@ class ScriptParser:
         if text:
             self.sink(ReasoningDelta(text))
 
-    def content_until(self, scanner: MarkerScanner) -> Steps[str | None]:
+    def content_until(self, scanner: Scanner) -> Steps[str | None]:
         """Content up to the next marker, which is read and returned; None at the end of the text."""
         return read_until(self.tape, scanner, self.content)
 

@@ -171,7 +171,7 @@ def _unwrapped(value: str) -> str:
     try:
         inner = json.loads(value)
         json.loads(inner)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
     return str(inner)
 

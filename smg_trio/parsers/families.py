@@ -12,12 +12,12 @@ from functools import partial
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.reasoning import think
-from smg_trio.parsers.reasoning.think import ThinkFormat
+from smg_trio.parsers.reasoning.think import ThinkFormat, last_marker
 from smg_trio.parsers.tool import json_block, named, pythonic, xml_block
 from smg_trio.parsers.tool.harmony import HarmonyParser
 from smg_trio.parsers.tool.inkling import InklingParser
 from smg_trio.parsers.tool.json_block import JsonBlockFormat, JsonBlockParser
-from smg_trio.parsers.tool.kimi_k3 import THINK_OPEN, KimiK3Parser
+from smg_trio.parsers.tool.kimi_k3 import RESPONSE_OPEN, THINK_OPEN, KimiK3Parser
 from smg_trio.parsers.tool.mistral import MistralParser
 from smg_trio.parsers.tool.named import KimiK2Parser, NamedCallParser
 from smg_trio.parsers.tool.pythonic import PythonicParser
@@ -209,15 +209,23 @@ class ChannelFormat:
 
     Attributes:
         make: a parser that leaves calls alone.
-        open: what opens the thought at the end of a prompt; "" if prompts never do.
+        open: what opens the thought at the end of a prompt; none if prompts never do.
+        close: what opens the visible text there.
     """
 
     make: Callable[[], ToolParser]
-    open: str = ""
+    open: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
+
+    def state(self, prompt: str, continued: str = "") -> bool | None:
+        """See `ThinkFormat.state`."""
+        if not self.open:
+            return None
+        return last_marker(continued or prompt[-200:], self.open, self.close, anywhere=bool(continued))
 
     def opened_by(self, prompt: str) -> bool:
         """See `ThinkFormat.opened_by`."""
-        return bool(self.open) and prompt[-200:].rstrip().endswith(self.open)
+        return bool(self.state(prompt))
 
 
 REASONING_FORMATS: dict[str, ThinkFormat | ChannelFormat] = {
@@ -231,10 +239,10 @@ REASONING_FORMATS: dict[str, ThinkFormat | ChannelFormat] = {
     "granite": think.GRANITE,
     "harmony": ChannelFormat(partial(HarmonyParser, calls=False)),
     "hunyuan_a13b": think.HUNYUAN,
-    "inkling": ChannelFormat(partial(InklingParser, calls=False), "<|content_thinking|>"),
+    "inkling": ChannelFormat(partial(InklingParser, calls=False), ("<|content_thinking|>",), ("<|content_text|>",)),
     "kimi": think.KIMI,
     "kimi_k25": think.THINK,
-    "kimi_k3": ChannelFormat(partial(KimiK3Parser, calls=False), THINK_OPEN),
+    "kimi_k3": ChannelFormat(partial(KimiK3Parser, calls=False), (THINK_OPEN,), (RESPONSE_OPEN,)),
     "kimi_thinking": think.THINK_OPENED,
     "minimax": think.THINK_OPENED,
     "mistral": think.MISTRAL,

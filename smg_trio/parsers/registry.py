@@ -45,13 +45,13 @@ def choose_tool_parser(
 ) -> str | None:
     """Name of the tool-call parser for a model, or None for none.
 
-    A worker's label is about that worker and beats the flag; both beat the model's name, and that beats the
-    chat template. `PASSTHROUGH` as flag or label means none.
+    The operator's flag counts first, then the worker's label, the model's name, the chat template. `PASSTHROUGH` as
+    flag or label means none.
 
     Raises:
         ConfigError: flag or label is no known name.
     """
-    named = label or flag
+    named = flag or label
     if named:
         return _canonical(named, "--tool-call-parser", TOOL_PARSERS, TOOL_ALIASES)
     return _longest_stem(model_name, TOOL_MODELS) or _first_marker(template_source, TOOL_TEMPLATES)
@@ -64,7 +64,7 @@ def choose_reasoning_parser(
     template_source: str = "",
 ) -> str | None:
     """Name of the reasoning parser for a model, or None for none; see `choose_tool_parser`."""
-    named = label or flag
+    named = flag or label
     if named:
         return _canonical(named, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
     return _longest_stem(model_name, REASONING_MODELS) or _first_marker(template_source, REASONING_TEMPLATES)
@@ -78,14 +78,19 @@ def make_tool_parser(name: str, tools: ToolSchemas) -> ToolParser:
     return TOOL_PARSERS[known](tools)
 
 
-def make_reasoning_parser(name: str, starts_in_reasoning: bool | None = None) -> ScriptParser:
-    """A reasoning parser for one answer; None: the family's habit decides where the answer begins."""
+def make_reasoning_parser(
+    name: str, starts_in_reasoning: bool | None = None, json_answer: bool = False
+) -> ScriptParser:
+    """A reasoning parser for one answer; None: the family's habit decides where the answer begins.
+
+    `json_answer`: see `ThinkParser`.
+    """
     known = _canonical(name, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
     if known is None:
         raise ConfigError("--reasoning-parser", f"{name!r} parses nothing")
     form = REASONING_FORMATS[known]
     if isinstance(form, ThinkFormat):
-        return ThinkParser(form, starts_in_reasoning)
+        return ThinkParser(form, starts_in_reasoning, json_answer)
     parser = form.make()
     parser.starts_in_reasoning = bool(starts_in_reasoning)
     return parser
@@ -95,6 +100,21 @@ def prompt_opens_thought(name: str, prompt: str) -> bool:
     """Whether the answer to `prompt` (text, or its last 200 characters) begins inside the thought."""
     known = _canonical(name, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
     return known is not None and REASONING_FORMATS[known].opened_by(prompt)
+
+
+def thought_state(name: str, prompt: str, continued: str = "") -> bool | None:
+    """What the end of the prompt says of the thought: open, closed, or (None) nothing; see `ThinkFormat.state`."""
+    return REASONING_FORMATS[name].state(prompt, continued)
+
+
+def thought_habit(name: str) -> bool:
+    """Whether the family's prompts end inside the thought where they do not say so."""
+    return REASONING_FORMATS[name].opened_by("")
+
+
+def reads_frames(name: str) -> bool:
+    """Whether the family frames its whole answer, so that it cannot be shown unparsed."""
+    return not isinstance(REASONING_FORMATS[name], ThinkFormat)
 
 
 def make_answer_parser(

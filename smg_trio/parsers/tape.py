@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from smg_trio.parsers.json_reader import ValueReader
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import Scanner
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -124,7 +124,7 @@ def expect(tape: Tape, *literals: str) -> Steps[str]:
     return found
 
 
-def head_ahead(tape: Tape, scanner: MarkerScanner, limit: int) -> Steps[tuple[str, str | None]]:
+def head_ahead(tape: Tape, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
     """The text up to the first marker of `scanner`, and the marker; neither is read.
 
     Without a marker within `limit` characters: what text there is within them, and None.
@@ -140,14 +140,14 @@ def head_ahead(tape: Tape, scanner: MarkerScanner, limit: int) -> Steps[tuple[st
         yield
 
 
-def read_head(tape: Tape, scanner: MarkerScanner, limit: int) -> Steps[tuple[str, str | None]]:
+def read_head(tape: Tape, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
     """Like `head_ahead`, and reads both."""
     head, marker = yield from head_ahead(tape, scanner, limit)
     tape.skip_to(tape.pos + len(head) + len(marker or ""))
     return head, marker
 
 
-def read_until(tape: Tape, scanner: MarkerScanner, emit: Emit) -> Steps[str | None]:
+def read_until(tape: Tape, scanner: Scanner, emit: Emit) -> Steps[str | None]:
     """Passes text to `emit` as it comes, up to the first marker of `scanner`, and reads the marker.
 
     Returns:

@@ -69,7 +69,8 @@ class Answer:
         self._prompt_tokens += len(token_ids)
         for number in range(prepared.n):
             choice = len(self._choices)
-            parser = None if prepared.make_parser is None else prepared.make_parser()
+            make_parser = prepared.plan.make_parser
+            parser = None if make_parser is None else make_parser()
             decoder = ChoiceDecoder(choice, tokenizer, token_ids, prepared.decode, parser)
             lease = registry.lease(prepared.model.model_id, token_ids)
             try:
@@ -116,6 +117,13 @@ class Answer:
             choice.leave()
             self._open_choices -= 1
         return update
+
+    def nudge(self) -> None:
+        """Have `next_updates` return, if with nothing new."""
+        for index, choice in enumerate(self._choices):
+            if not choice.decoder.finished:
+                self._outputs.delivery(index).put(GenerationOutput([]))
+                return
 
     def fail(self, error: SmgError) -> None:
         """End the answer with `error`, which `next_updates` raises after what came before it."""
@@ -167,6 +175,7 @@ def _engine_request(prepared: PreparedRequest, choice: int, number: int) -> Gene
         cache_salt=prepared.cache_salt,
         trace_headers=prepared.trace_headers,
         rank=prepared.rank,
+        reasoning_ended=prepared.plan.reasoning_ended,
         stream=prepared.stream,
     )
 

@@ -114,6 +114,7 @@ class ChoiceDecoder:
             output = GenerationOutput([], FinishReason.LENGTH, None, None, output.prompt_logprobs, output.cached_tokens)
             reason, token_ids = output.finish_reason, output.token_ids
         self.completion_tokens += len(token_ids)
+        thinking = self._parser is not None and self._parser.in_reasoning
         if output.cached_tokens is not None:
             self.cached_tokens = output.cached_tokens
         update.token_ids = [*update.token_ids, *token_ids] if update.token_ids else token_ids
@@ -128,6 +129,8 @@ class ChoiceDecoder:
                 self._show(text, update)
         else:
             self._finish(output, reason, text, update)
+        if self._parser is not None and (thinking or self._parser.in_reasoning):
+            self.reasoning_tokens = (self.reasoning_tokens or 0) + len(token_ids)
 
     def _show_unarmed(self, token_ids: list[int], update: ChoiceUpdate) -> list[int]:
         """Of several tokens at once, those within min_tokens cannot complete a stop; the rest is returned."""

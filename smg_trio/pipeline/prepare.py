@@ -16,11 +16,12 @@ import trio
 from smg_trio.api.openai.chat import ChatRequest
 from smg_trio.api.openai.completions import CompletionRequest
 from smg_trio.api.sampling import SamplingFields
-from smg_trio.core.errors import ContextLengthExceeded, InvalidRequest, UnsupportedFeature
+from smg_trio.core.errors import ConfigError, ContextLengthExceeded, InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import SamplingParams
-from smg_trio.parsers.answer import AnswerParser
+from smg_trio.parsers.plan import AnswerPlan
 from smg_trio.pipeline.decode import DecodeOptions
 from smg_trio.pipeline.models import ServedModel
+from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
 from smg_trio.pipeline.sampling import resolve_sampling
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
@@ -46,7 +47,7 @@ class PreparedRequest:
     Attributes:
         request_id: engine ids are made from it and made unique.
         n: choices; choice i is sampled with seed + i.
-        make_parser: a new answer parser per choice, or None for plain text.
+        plan: what is done with the answer's text.
     """
 
     request_id: str
@@ -60,7 +61,7 @@ class PreparedRequest:
     trace_headers: Mapping[str, str] | None = None
     rank: int | None = None
     stream: bool = False
-    make_parser: Callable[[], AnswerParser] | None = None
+    plan: AnswerPlan = PLAIN_TEXT
 
 
 class Preparer:
@@ -96,9 +97,13 @@ class Preparer:
     ) -> PreparedRequest:
         """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
         prompt = await self.chat_prompt(request, model)
+        plan = plan_chat(request, model, prompt.text or "")
+        fields = replace(request.sampling, structured_output=plan.structured_output)
+        if plan.needs_special_tokens:
+            fields = replace(fields, skip_special_tokens=False)
         return finish_preparing(
             prompt,
-            request.sampling,
+            fields,
             model,
             request_id=request_id,
             max_model_len=max_model_len,
@@ -106,6 +111,7 @@ class Preparer:
             stream=request.stream,
             trace_headers=trace_headers,
             rank=rank,
+            plan=plan,
         )
 
     async def completion_prompts(self, request: CompletionRequest, model: ServedModel) -> list[PreparedPrompt]:
@@ -133,7 +139,7 @@ def finish_preparing(
     stream: bool = False,
     trace_headers: Mapping[str, str] | None = None,
     rank: int | None = None,
-    make_parser: Callable[[], AnswerParser] | None = None,
+    plan: AnswerPlan = PLAIN_TEXT,
 ) -> PreparedRequest:
     """What every endpoint does once it has a prompt: truncate if asked, resolve sampling, note what to show."""
     prompt = _truncate(prompt, fields, max_model_len)
@@ -157,7 +163,7 @@ def finish_preparing(
         trace_headers=trace_headers,
         rank=rank,
         stream=stream,
-        make_parser=make_parser,
+        plan=plan,
     )
 
 
@@ -177,7 +183,10 @@ def _decode_options(fields: SamplingFields) -> DecodeOptions:
 
 def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
     if request.chat_template is not None:
-        return ChatTemplate(request.chat_template, model.text.tokenizer.special_tokens)
+        try:
+            return ChatTemplate(request.chat_template, model.text.tokenizer.special_tokens)
+        except ConfigError as error:
+            raise InvalidRequest(error.problem, param="chat_template") from None
     template = model.text.template_for(tools=bool(request.tools))
     if template is None:
         raise UnsupportedFeature(
@@ -195,7 +204,7 @@ def _render_and_encode(request: ChatRequest, model: ServedModel, template: ChatT
         documents=request.documents,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
-        kwargs=template_arguments(request),
+        kwargs=template_arguments(request, template),
     )
     ids = model.text.tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
     if not ids:
@@ -214,14 +223,6 @@ def _encode_prompts(request: CompletionRequest, model: ServedModel) -> list[Prep
         else:
             prompts.append(PreparedPrompt(token_ids=prompt, text=None))
     return prompts
-
-
-def template_arguments(request: ChatRequest) -> dict[str, Any]:
-    """What the template gets beside the conversation: the request's own arguments win over derived ones."""
-    arguments: dict[str, Any] = {}
-    if request.reasoning_effort is not None:
-        arguments["reasoning_effort"] = request.reasoning_effort
-    return arguments | dict(request.chat_template_kwargs)
 
 
 def _truncate(prompt: PreparedPrompt, fields: SamplingFields, max_model_len: int) -> PreparedPrompt:

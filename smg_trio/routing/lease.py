@@ -5,23 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
+from smg_trio.core.errors import SmgError
 from smg_trio.worker.nursery import Worker
+
+Verdict = SmgError | bool | None
+"""How a lease ended: True for well, an error, or None if that says nothing of the worker."""
 
 
 class Lease:
-    """Close it on every path, once or more; closing never blocks."""
+    """Close it on every path, once or more; closing never blocks.
 
-    __slots__ = ("_on_close", "worker")
+    Whoever knows how the request ended says so with `succeeded` or `failed` before closing; the last word counts.
+    Without one (the client has left) the worker is not judged.
+    """
 
-    def __init__(self, worker: Worker, on_close: Callable[[Worker], None]) -> None:
+    __slots__ = ("_on_close", "_verdict", "worker")
+
+    def __init__(self, worker: Worker, on_close: Callable[[Verdict], None]) -> None:
         self.worker = worker
-        self._on_close: Callable[[Worker], None] | None = on_close
+        self._verdict: Verdict = None
+        self._on_close: Callable[[Verdict], None] | None = on_close
+
+    def succeeded(self) -> None:
+        """The engine has answered to the end."""
+        self._verdict = True
+
+    def failed(self, error: SmgError) -> None:
+        """The request ended with an error."""
+        self._verdict = error
 
     def close(self) -> None:
         """Give the worker back; idempotent."""
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
-            on_close(self.worker)
+            on_close(self._verdict)
 
     def __enter__(self) -> Lease:
         return self

@@ -1,26 +1,32 @@
-"""All workers of this gateway: the nursery they run in, and the choice among them.
+"""All workers of this gateway: the nursery they run in, how they come and go, and the choice among them.
 
 Workers come and go while the gateway runs. Each runs in a cancel scope of its own inside the registry's nursery,
-which the gateway cancels only after its listeners have drained.
+which the gateway cancels only after its listeners have drained. What is slow about a change (loading a model's files,
+draining) happens in tasks of that nursery too, so whoever asks for it is answered at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import trio
 
-from smg_trio.core.errors import Conflict, ModelNotFound, NoReadyWorker, NotFound, SmgError
-from smg_trio.core.workers import WorkerSpec, WorkerState
+from smg_trio.core.errors import ConfigError, Conflict, EngineDead, NotFound, SmgError
+from smg_trio.core.workers import WorkerApplication, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.routing.applications import Applications, url_taken
+from smg_trio.routing.breaker import BreakerStatistics
 from smg_trio.routing.lease import Lease
-from smg_trio.routing.policies import LeastLoad, Policy
+from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
+from smg_trio.routing.roster import Entry, Roster
+from smg_trio.routing.rules import RoutingRules
 from smg_trio.worker.links import Transport
 from smg_trio.worker.nursery import Worker
 
 logger = logging.getLogger("smg_trio.routing")
+
+MakeSpec = Callable[[], Awaitable[WorkerSpec]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +45,23 @@ class Registry:
         transport: binds the workers' sockets.
         policy: chooses among ready workers of a model.
         timeouts: limits of every worker.
+        rules: breaker, overload protection, health thresholds, draining.
     """
 
     def __init__(
-        self, transport: Transport, policy: Policy | None = None, timeouts: WorkerTimeouts | None = None
+        self,
+        transport: Transport,
+        policy: Policy | None = None,
+        timeouts: WorkerTimeouts | None = None,
+        rules: RoutingRules | None = None,
     ) -> None:
         self._transport = transport
-        self._policy = policy or LeastLoad()
         self._timeouts = timeouts or WorkerTimeouts()
-        self._workers: dict[str, Worker] = {}
-        self._scopes: dict[str, trio.CancelScope] = {}
-        self._leases: Counter[str] = Counter()
-        self._selections: Counter[str] = Counter()
+        self._rules = rules or RoutingRules()
+        self._roster = Roster(policy or LeastLoad(), self._rules)
+        self._applications = Applications()
+        self._jobs: dict[str, trio.CancelScope] = {}
+        self._closing: set[Entry] = set()
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -59,6 +70,8 @@ class Registry:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
+
+    # ---- coming ---------------------------------------------------------------------------------------
 
     async def add(self, spec: WorkerSpec) -> Worker:
         """Start a worker and return it once its sockets are bound (or binding has failed, which it goes on trying).
@@ -73,24 +86,44 @@ class Registry:
             send_limit_s=self._timeouts.send_limit_s,
             handshake_limit_s=self._timeouts.handshake_limit_s,
         )
+        await self._wait_closed(worker)
         self._refuse_collision(worker)
-        self._workers[spec.worker_id] = worker
-        scope = self._scopes[spec.worker_id] = trio.CancelScope()
-        await self._nursery.start(self._run_worker, worker, scope)
+        entry = self._roster.entries[spec.worker_id] = Entry(worker, self._rules)
+        self._applications.close(spec.worker_id)
+        try:
+            await self._nursery.start(self._run_worker, entry)
+        except BaseException:
+            self._roster.entries.pop(spec.worker_id, None)
+            raise
         return worker
 
-    async def _run_worker(self, worker: Worker, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-        with scope:
-            await worker.run(task_status=task_status)
+    async def _wait_closed(self, worker: Worker) -> None:
+        """Wait until removed workers have let go of what this one is going to bind."""
+        for entry in list(self._closing):
+            old = entry.worker.addresses
+            if old.path == worker.addresses.path or old.handshake == worker.addresses.handshake:
+                await entry.ended.wait()
+
+    async def _run_worker(self, entry: Entry, *, task_status: trio.TaskStatus[None]) -> None:
+        started = False
+        try:
+            with entry.scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(entry.worker.run)
+                    nursery.start_soon(self._watch, entry)
+                    started = True
+                    task_status.started()
+        finally:
+            entry.ended.set()
+            self._closing.discard(entry)
+        if not started:  # removed while it was being bound: whoever added it need not know
+            task_status.started()
 
     def _refuse_collision(self, worker: Worker) -> None:
-        for other in self._workers.values():
+        for entry in self._roster.entries.values():
+            other = entry.worker
             if other.spec.url == worker.spec.url:
-                raise Conflict(
-                    f"Worker already exists at URL '{worker.spec.url}' with ID {other.spec.worker_id}. "
-                    f"Use PUT /workers/{other.spec.worker_id} to replace or PATCH /workers/{other.spec.worker_id} "
-                    "to update."
-                )
+                raise url_taken(worker.spec.url, other.spec.worker_id)
             if other.addresses.handshake == worker.addresses.handshake:
                 raise Conflict(
                     f"ZMQ worker {worker.spec.url} would bind handshake address {worker.addresses.handshake}, already "
@@ -98,55 +131,202 @@ class Registry:
                     "worker's ipc path or set zmq_handshake_address to a free tcp:// address"
                 )
 
+    def apply(self, application: WorkerApplication, make_spec: MakeSpec) -> None:
+        """Add a worker in the background, visible as pending from now on.
+
+        `make_spec` may take its time (loading a model's files); it is cancelled if the worker is removed meanwhile. An
+        SmgError out of it, or out of adding, makes the application failed, with the error's words as the reason.
+        Raises Conflict at once if the URL is taken.
+        """
+        assert self._nursery is not None, "the registry runs before workers are added"
+        for entry in self._roster.entries.values():
+            if entry.worker.spec.url == application.url:
+                raise url_taken(application.url, entry.worker.spec.worker_id)
+        self._applications.open(application)
+        scope = self._jobs[application.worker_id] = trio.CancelScope()
+        self._nursery.start_soon(self._take_in, application, make_spec, scope)
+
+    async def _take_in(self, application: WorkerApplication, make_spec: MakeSpec, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                await self.add(await make_spec())
+        except SmgError as error:
+            self._refuse(application, error.problem if isinstance(error, ConfigError) else error.message)
+        except Exception:
+            logger.exception("adding worker %s failed", application.url)
+            self._refuse(application, "internal error")
+        finally:
+            self._jobs.pop(application.worker_id, None)
+
+    def _refuse(self, application: WorkerApplication, reason: str) -> None:
+        logger.warning("Failed job: type=AddWorker, worker=%s, error=%s", application.url, reason)
+        self._applications.refuse(application.worker_id, reason)
+
+    # ---- changing -------------------------------------------------------------------------------------
+
+    def update(self, worker_id: str, patch: WorkerPatch) -> None:
+        """Tell a living worker what has changed; its connection stays. Raises NotFound."""
+        entry = self._entry(worker_id)
+        entry.update(patch.applied(entry.worker.spec))
+
+    def replace(self, spec: WorkerSpec) -> None:
+        """Tell a worker everything anew, by its id.
+
+        It keeps its connection if nothing about its engines has changed (see `Entry.same_identity`). Otherwise it is
+        ended and a new one started in the background under the same id; should that fail, the reason is visible as
+        with `apply`. Raises NotFound.
+        """
+        assert self._nursery is not None, "the registry runs before workers are replaced"
+        entry = self._entry(spec.worker_id)
+        if entry.same_identity(spec):
+            entry.update(spec)
+            return
+        self.remove(spec.worker_id)
+        application = WorkerApplication(
+            worker_id=spec.worker_id, url=spec.url, model_id=spec.model_id, runtime_type=spec.protocol.value
+        )
+
+        async def make_spec() -> WorkerSpec:
+            return spec
+
+        self.apply(application, make_spec)
+
+    # ---- going ----------------------------------------------------------------------------------------
+
     def remove(self, worker_id: str) -> None:
         """End a worker now: what it has in flight fails, its sockets are closed. Raises NotFound."""
-        self.get(worker_id)
-        del self._workers[worker_id]
-        self._scopes.pop(worker_id).cancel()
+        entry = self._entry(worker_id)
+        del self._roster.entries[worker_id]
+        self._roster.policy.forget(worker_id)
+        entry.worker.fail_everything(EngineDead("the worker has been removed"))
+        self._closing.add(entry)
+        entry.scope.cancel()
 
-    def get(self, worker_id: str) -> Worker:
-        """The worker of that id. Raises NotFound."""
+    def drain(self, worker_id: str) -> None:
+        """Remove a worker once its answers have ended, but not later than its drain limit.
+
+        One that is not ready, an idle one, or one that is only applied for goes at once. Raises NotFound.
+        """
+        assert self._nursery is not None, "the registry runs before workers are drained"
+        if self._withdraw(worker_id):
+            return
+        entry = self._entry(worker_id)
+        limit_s = entry.drain_limit_s()
+        if not entry.leases or limit_s <= 0:
+            self.remove(worker_id)
+        elif entry.lifecycle.drain():
+            entry.worker.start_draining()
+            self._nursery.start_soon(self._remove_when_idle, entry, limit_s)
+
+    def _withdraw(self, worker_id: str) -> bool:
+        job = self._jobs.get(worker_id)
+        if job is not None and worker_id not in self._roster.entries:
+            job.cancel()
+        return self._applications.close(worker_id)
+
+    async def _remove_when_idle(self, entry: Entry, limit_s: float) -> None:
+        with trio.move_on_after(limit_s):
+            await entry.wait_idle()
+        worker_id = entry.worker.spec.worker_id
+        if entry.leases:
+            logger.warning("worker %s is removed with %d answers in flight", entry.worker.spec.url, entry.leases)
+        if self._roster.entries.get(worker_id) is entry:
+            self.remove(worker_id)
+
+    async def _watch(self, entry: Entry) -> None:
+        """Follow a worker's connection, and probe it at intervals."""
+        url = entry.worker.spec.url
+        state = entry.observe()
+        while True:
+            probe_due = True
+            with trio.move_on_after(entry.lifecycle.thresholds.interval_s):
+                await entry.worker.wait_change()
+                probe_due = False
+            if probe_due:
+                entry.lifecycle.probed(entry.worker.state is WorkerState.READY)
+            before, state = state, entry.observe()
+            if state is before:
+                continue
+            logger.info("worker %s: %s -> %s", url, before, state)
+            if before is WorkerState.READY and state is not WorkerState.DRAINING:
+                self._roster.policy.cache_lost(entry.worker.spec.worker_id)
+            if state is WorkerState.FAILED and probe_due and self._rules.remove_failed:
+                logger.warning("removing worker %s: %s", url, entry.reason())
+                self.remove(entry.worker.spec.worker_id)
+
+    # ---- what there is --------------------------------------------------------------------------------
+
+    def _entry(self, worker_id: str) -> Entry:
         try:
-            return self._workers[worker_id]
+            return self._roster.entries[worker_id]
         except KeyError:
             raise NotFound(f"Worker {worker_id} not found") from None
 
+    def get(self, worker_id: str) -> Worker:
+        """The worker of that id. Raises NotFound."""
+        return self._entry(worker_id).worker
+
     def workers(self, model: str | None = None) -> list[Worker]:
         """All workers, or those that serve `model`, in order of registration."""
-        workers = self._workers.values()
-        return [worker for worker in workers if model is None or worker.spec.model_id == model]
+        entries = self._roster.entries.values() if model is None else self._roster.of_model(model)
+        return [entry.worker for entry in entries]
+
+    def snapshot(self, worker_id: str) -> WorkerSnapshot:
+        """A worker as it is now: `Worker.snapshot`, with the lifecycle's state and reason. Raises NotFound."""
+        return self._entry(worker_id).snapshot()
+
+    def application(self, worker_id: str) -> WorkerApplication | None:
+        """The worker of that id if it is only applied for, or was refused."""
+        return self._applications.get(worker_id)
+
+    def applications(self) -> list[WorkerApplication]:
+        """Workers that are being prepared, or were refused."""
+        return self._applications.all()
+
+    def breaker(self, worker_id: str) -> BreakerStatistics | None:
+        """The worker's circuit breaker; None if it has none. Raises NotFound."""
+        breaker = self._entry(worker_id).breaker
+        return None if breaker is None else breaker.statistics()
+
+    def overloaded(self, worker_id: str) -> bool:
+        """Whether the worker is above its overload thresholds. Raises NotFound."""
+        return self._entry(worker_id).overloaded()
 
     @property
     def policy_name(self) -> str:
         """The policy's name, as `--policy` spells it."""
-        return self._policy.name
+        return self._roster.policy.name
 
-    def lease(self, model: str, prompt_token_ids: Sequence[int]) -> Lease:
-        """Choose a ready worker for the model. Raises ModelNotFound, NoReadyWorker with the workers' own reasons."""
-        workers = self.workers(model)
-        if not workers:
-            raise ModelNotFound(model)
-        ready = [worker for worker in workers if worker.state is WorkerState.READY]
-        if not ready:
-            reasons = "; ".join(f"{worker.spec.url}: {worker.snapshot().reason or worker.state}" for worker in workers)
-            raise NoReadyWorker(f"No worker for model `{model}` is ready ({reasons}).")
-        worker = self._policy.choose(ready, prompt_token_ids)
-        self._leases[worker.spec.worker_id] += 1
-        self._selections[worker.spec.worker_id] += 1
-        return Lease(worker, self._close_lease)
+    def lease(
+        self,
+        model: str,
+        prompt_token_ids: Sequence[int],
+        *,
+        routing_key: str | None = None,
+        avoid: Collection[str] = (),
+    ) -> Lease:
+        """Choose a worker for a request on the model.
 
-    def _close_lease(self, worker: Worker) -> None:
-        self._leases[worker.spec.worker_id] -= 1
-        if not self._leases[worker.spec.worker_id]:
-            del self._leases[worker.spec.worker_id]
+        Args:
+            model: the model's id.
+            prompt_token_ids: int[T].
+            routing_key: the client's session, for policies that keep sessions together.
+            avoid: ids of workers that have failed this request already; taken only if there is no other.
+
+        Raises ModelNotFound, NoReadyWorker with the workers' own reasons, WorkersOverloaded.
+        """
+        now = trio.current_time()
+        return self._roster.choose(model, RoutingContext(prompt_token_ids, routing_key), avoid, now).lease(now)
 
     def load(self, worker_id: str) -> int:
-        """Open leases on the worker."""
-        return self._leases[worker_id]
+        """Open leases on the worker; 0 if there is no such worker."""
+        entry = self._roster.entries.get(worker_id)
+        return 0 if entry is None else entry.leases
 
     def selections(self, worker_id: str) -> int:
         """How often the worker has been chosen."""
-        return self._selections[worker_id]
+        entry = self._roster.entries.get(worker_id)
+        return 0 if entry is None else entry.selections
 
     def max_model_len(self, model: str) -> int | None:
         """The smallest context window among the model's registered engines; None before the first registration."""
@@ -155,5 +335,5 @@ class Registry:
 
     def fail_everything(self, error: SmgError) -> None:
         """End every request in flight with `error`, and abort it at its engine."""
-        for worker in self._workers.values():
+        for worker in self.workers():
             worker.fail_everything(error)

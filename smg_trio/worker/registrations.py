@@ -66,6 +66,11 @@ class RegistrationFile:
         os.replace(temporary, self._path)
         self._written = dict(engines)
 
+    def remove(self) -> None:
+        """Forget what is kept: there is nothing left to take over. Raises OSError."""
+        self._path.unlink(missing_ok=True)
+        self._written = None
+
 
 def _known(info: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in info.items() if name in _FIELDS}

@@ -156,5 +156,18 @@ BORDER_CASES = [
     _raw("path_unknown", _GOOD, path="/v1/chat/nothing"),
 ]
 
-DIFFERENT: dict[str, tuple[int, int, str]] = {}
+_BOOLEAN = (200, 400, "a boolean is no number; vLLM takes true for 1")
+_MEDIA_TYPE = (400, 415, "the status that HTTP has for it")
+
+DIFFERENT: dict[str, tuple[int, int, str]] = {
+    "temperature_boolean": _BOOLEAN,
+    "max_tokens_boolean": _BOOLEAN,
+    "n_two_greedy": (400, 200, "asking for the same answer twice is wasteful, not wrong"),
+    "message_content_null": (400, 200, "null is the same as absent, which vLLM takes, too"),
+    "tool_choice_auto": (400, 200, "tool calls need no flag"),
+    "thinking_token_budget": (400, 200, "whether the engine has a reasoning parser is not known here"),
+    "no_content_type": (400, 200, "a body without a type is tried as JSON"),
+    "content_type_text": _MEDIA_TYPE,
+    "content_type_form": _MEDIA_TYPE,
+}
 """Where the gateway differs on purpose: case -> status of vLLM's own server, status of the gateway, why."""

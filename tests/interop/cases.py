@@ -16,8 +16,8 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EOS = 2
 """Token id of `</s>`."""
-WORD = 7720
-"""Token id the model repeats for the prompt `BRIEF`; its text is `grid`."""
+WORD = 7369
+"""Token id the model repeats after its first one for the prompt `BRIEF`; its text is `itet`."""
 
 Json = dict[str, Any]
 
@@ -59,7 +59,8 @@ def say(*turns: tuple[str, Any]) -> list[Json]:
     return [{"role": role, "content": content} for role, content in turns]
 
 
-BRIEF = say(("system", "Be brief."), ("user", "Hello there"))
+BRIEF = say(("user", "3.14159 1,000,000 0x1F 1e-9 ½ ² ٣"))
+"""Answered with ` діitetitetitetitetitet roy roy roy` and so on."""
 
 
 def chat(name: str, messages: Any, finish: str | None = None, *, streams: bool = True, **fields: Any) -> Case:
@@ -97,7 +98,7 @@ _BYTE_TOKENS = [243, 162, 155, 131, 231, 188, 148, 29871]
 PROMPT_CASES = [
     chat("one_word", say(("user", "Hi"))),
     chat("a_question", say(("user", "What is the capital of France?"))),
-    brief("a_system_message"),
+    chat("a_system_message", say(("system", "Be brief."), ("user", "Hello there"))),
     chat("a_system_message_with_line_breaks", say(("system", "One.\n\n\tTwo.\n"), ("user", "Go"))),
     chat("a_system_message_of_parts", say(("system", [{"type": "text", "text": "Be kind."}]), ("user", "Go"))),
     chat(
@@ -122,7 +123,7 @@ PROMPT_CASES = [
     chat("json_and_quotes", say(("user", '{"a": [1, 2.5, null], "b": "\\"quoted\\" \\\\ back"}'))),
     chat("spaces_and_tabs", say(("user", "  leading,   many    inside\t\ttabs and trailing   "))),
     chat("an_empty_message", say(("user", ""))),
-    chat("numbers", say(("user", "3.14159 1,000,000 0x1F 1e-9 ½ ² ٣"))),
+    chat("numbers", BRIEF),
     chat("special_tokens_written_out", say(("user", "<s>[INST] </s> <unk> <0x41>"))),
     chat("template_words_written_out", say(("user", "[/USER]\n[ASSISTANT]\n{{ bos_token }} {% raw %}"))),
     chat(
@@ -143,12 +144,16 @@ FIELD_CASES = [
     brief("one_token", "length", max_tokens=1),
     brief("max_completion_tokens_wins", "length", max_tokens=3, max_completion_tokens=5),
     chat("max_tokens_defaults_to_the_rest", say(("user", LONG * 85)), "length", max_tokens=None),
-    brief("a_stop_string", "stop", stop="grid"),
-    brief("a_stop_string_over_token_borders", "stop", stop=["idgr"]),
-    brief("a_stop_string_kept", "stop", stop=["idgr"], include_stop_str_in_output=True),
-    brief("the_earliest_stop_string_wins", "stop", stop=["dgrid", "hann J", "grid"]),
-    brief("a_stop_string_that_only_begins", "length", stop=["gridgridX"], max_tokens=6),
-    brief("a_stop_string_after_min_tokens", "stop", stop=["grid"], min_tokens=10),
+    brief("a_stop_string", "stop", stop="itet"),
+    brief("a_stop_string_over_token_borders", "stop", stop=["tetit"]),
+    brief("a_stop_string_over_three_tokens", "stop", stop=["titetit"]),
+    brief("a_stop_string_kept", "stop", stop=["tetit"], include_stop_str_in_output=True),
+    brief("the_stop_string_that_comes_first_wins", "stop", stop=["roy", "tetit", "itetitet"]),
+    brief("two_stop_strings_in_one_token", "stop", stop=["it", "et"]),
+    brief("two_stop_strings_one_inside_the_other", "stop", stop=["ite", "t"]),
+    brief("a_stop_string_in_the_first_token", "stop", stop=["і"]),
+    brief("a_stop_string_that_only_begins", "length", stop=["itetitetX"], max_tokens=6),
+    brief("a_stop_string_after_min_tokens", "stop", stop=["tet"], min_tokens=4),
     brief("a_stop_token", "stop", stop_token_ids=[WORD]),
     brief("a_stop_token_after_min_tokens", stop_token_ids=[WORD], min_tokens=10),
     brief("a_stop_token_kept", "stop", stop_token_ids=[WORD], include_stop_str_in_output=True),
@@ -175,25 +180,15 @@ FIELD_CASES = [
     brief("special_tokens_shown_without_spaces", skip_special_tokens=False, spaces_between_special_tokens=False),
     brief("a_token_banned", "length", logit_bias={str(WORD): -100}),
     brief("a_token_forced", "length", logit_bias={"1234": 100, "5": -3.5}),
-    brief("words_banned", bad_words=["grid"]),
+    brief("words_banned", bad_words=["itet"]),
     brief("only_some_tokens_allowed", "length", allowed_token_ids=[1234, 5678, 29871, 13]),
-    brief("bytes_of_characters_that_never_fit", allowed_token_ids=_BYTE_TOKENS, presence_penalty=2),
     brief("characters_made_of_bytes", "stop", structured_outputs={"choice": ["👩‍👧 𝔘 🙃é"]}, max_tokens=40),
-    brief(
-        "logprobs_of_characters_made_of_bytes",
-        "stop",
-        structured_outputs={"choice": ["a🙃b"]},
-        logprobs=True,
-        top_logprobs=3,
-    ),
-    brief("bytes_of_half_a_character", "length", logit_bias={"243": 60, "162": 59}, max_tokens=7),
     brief("repetition_penalty", "length", repetition_penalty=1.8, max_tokens=60),
     brief("presence_and_frequency_penalty", "length", presence_penalty=1.5, frequency_penalty=0.7, max_tokens=60),
     brief("logprobs_alone", logprobs=True, max_tokens=6),
     brief("top_logprobs", logprobs=True, top_logprobs=5, repetition_penalty=1.4),
     brief("top_logprobs_at_the_limit", logprobs=True, top_logprobs=20, max_tokens=3),
-    brief("logprobs_of_bytes", logprobs=True, top_logprobs=2, logit_bias={"243": 60, "162": 59}, max_tokens=5),
-    brief("logprobs_with_a_stop_string", "stop", logprobs=True, top_logprobs=1, stop=["idgr"]),
+    brief("logprobs_with_a_stop_string", "stop", logprobs=True, top_logprobs=1, stop=["tetit"]),
     brief("logprobs_of_a_forced_eos", "stop", logprobs=True, top_logprobs=2, logit_bias={str(EOS): 100}),
     brief("prompt_logprobs", prompt_logprobs=2, max_tokens=2, streams=False),
     brief("token_ids_returned", return_token_ids=True, max_tokens=6),
@@ -201,7 +196,11 @@ FIELD_CASES = [
     brief("two_choices_with_a_seed", n=2, temperature=1.0, seed=11, logprobs=True, top_logprobs=1),
     brief("the_models_own_sampling_defaults", temperature=None, seed=7),
     brief("vllm_defaults_overridden", temperature=1.0, top_p=1.0, seed=7),
-    brief("a_generation_prompt_left_out", add_generation_prompt=False),
+    chat(
+        "a_generation_prompt_left_out",
+        say(("user", "Count."), ("assistant", "One, two,")),
+        add_generation_prompt=False,
+    ),
     chat(
         "the_final_message_continued",
         say(("user", "Count."), ("assistant", "One, two,")),
@@ -215,7 +214,7 @@ FIELD_CASES = [
         continue_final_message=True,
     ),
     brief("special_tokens_added", add_special_tokens=True),
-    brief("template_arguments", chat_template_kwargs={"bos_token": "<unk>"}),
+    brief("template_arguments", chat_template_kwargs={"hint": "Prime numbers first.", "no_such_name": 1}),
     brief("a_choice_of_words", structured_outputs={"choice": ["positive", 'neg"ative', "neutral"]}),
     brief("a_regular_expression", structured_outputs={"regex": r"\d{3}-[a-f]{2}"}),
     brief("a_grammar", "length", structured_outputs={"grammar": 'root ::= ("yes" | "no") " " [0-9]+ "."'}),
@@ -236,7 +235,6 @@ FIELD_CASES = [
     ),
     brief(
         "a_json_schema_without_white_space",
-        "stop",
         structured_outputs={
             "json": {"type": "object", "properties": {"n": {"enum": [1, 22]}}, "required": ["n"]},
             "disable_any_whitespace": True,
@@ -251,6 +249,21 @@ FIELD_CASES = [
     ),
 ]
 """Every sampling field, greedy or seeded."""
+
+BYTE_CASES = [
+    brief("bytes_of_characters_that_never_fit", allowed_token_ids=_BYTE_TOKENS, presence_penalty=2),
+    brief("bytes_of_half_a_character", "length", logit_bias={"243": 60, "162": 59}, max_tokens=7),
+    brief("logprobs_of_bytes", logprobs=True, top_logprobs=2, logit_bias={"243": 60, "162": 59}, max_tokens=5),
+    brief(
+        "logprobs_of_characters_made_of_bytes",
+        "stop",
+        structured_outputs={"choice": ["a🙃b"]},
+        logprobs=True,
+        top_logprobs=3,
+    ),
+]
+"""Tokens that are single bytes. vLLM's server drops bytes at the end of a text that form no character, and gives all
+bytes of a character to the token that completes it; the gateway shows U+FFFD, and each token's own bytes."""
 
 
 def _complete(name: str, prompt: Any, finish: str | None = None, **fields: Any) -> Case:

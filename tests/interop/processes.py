@@ -36,6 +36,9 @@ QUIET_CPU = {
 ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 ONE_PROCESS_FLAGS = ("--distributed-executor-backend", "uni")
 MODEL_FLAGS = ("--served-model-name", MODEL, "--max-model-len", "2048", "--enforce-eager", "--seed", "0")
+# The model's own template prints the content of system messages although it loops over that of others. vLLM then hands
+# it a list and prints that in Python's notation, where the gateway prints the text.
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 SAYS_HELLO = "Waiting for init message from front-end."
 GOT_INIT = "Received init message"
 AT_WORK = "EngineCore waiting for work."
@@ -184,20 +187,17 @@ class Engine:
 
 
 def start_api_server(python: str, model: Path, port: int, log: Path) -> Process:
-    """Start vLLM's own API server with an engine of its own.
-
-    The content format is named because the model's template both loops over content and prints it: left to itself
-    vLLM would hand it a list and print that in Python's notation, where the gateway prints the text.
-    """
+    """Start vLLM's own API server with an engine of its own."""
     command = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), *MODEL_FLAGS]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--enable-prompt-tokens-details"]
-    command += ["--chat-template-content-format", "string"]
+    command += ["--chat-template", str(CHAT_TEMPLATE), "--enable-prompt-tokens-details"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     return Process("vLLM's own API server", command, log, QUIET_CPU)
 
 
 def start_gateway(model: Path, url: str, port: int, metrics_port: int, log: Path) -> Process:
     """Start the gateway with one worker."""
     command = [sys.executable, "-m", "smg_trio", "launch", "--worker-urls", url, "--backend", "vllm"]
-    command += ["--model-path", str(model), "--served-model-name", MODEL, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
+    command += ["--model-path", str(model), "--served-model-name", MODEL, "--chat-template", str(CHAT_TEMPLATE)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
     return Process("the gateway", command, log)

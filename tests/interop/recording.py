@@ -45,10 +45,13 @@ class Answer:
     body: Any
     streamed: bool = False
 
-    def comparable(self) -> Any:
-        """Folded, without volatile keys, and with null the same as absent."""
-        body = fold(self.body) if self.streamed else self.body
-        return {"status": self.status, "body": _plain(body)}
+    def whole(self) -> Any:
+        """The body; of a stream what it adds up to."""
+        return fold(self.body) if self.streamed else self.body
+
+    def comparable(self, without: frozenset[str] = frozenset()) -> Any:
+        """Folded, without volatile and these keys, and with null the same as absent."""
+        return {"status": self.status, "body": _plain(self.whole(), NOT_COMPARED | without)}
 
 
 def ask(client: httpx.Client, case: Case) -> Answer:
@@ -137,19 +140,19 @@ def fold(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     return whole | {"choices": [choices[index].whole(index) for index in sorted(choices)]}
 
 
-def difference(expected: Answer, actual: Answer) -> str:
-    """A readable account of how two answers differ; empty when they do not."""
+def difference(expected: Answer, actual: Answer, without: frozenset[str] = frozenset()) -> str:
+    """A readable account of how two answers differ, these keys aside; empty when they do not."""
     left, right = (
-        json.dumps(answer.comparable(), indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+        json.dumps(answer.comparable(without), indent=1, ensure_ascii=False, sort_keys=True).splitlines()
         for answer in (expected, actual)
     )
     return "\n".join(difflib.unified_diff(left, right, "vLLM's own server", "the gateway", lineterm="", n=4))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, left_out: frozenset[str]) -> Any:
     if isinstance(value, dict):
-        kept = ((key, _plain(item)) for key, item in value.items() if key not in NOT_COMPARED)
+        kept = ((key, _plain(item, left_out)) for key, item in value.items() if key not in left_out)
         return {key: item for key, item in kept if item not in (None, [], {})}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(item, left_out) for item in value]
     return value

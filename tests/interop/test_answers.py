@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.interop.cases import COMPLETION_CASES, FIELD_CASES, PROMPT_CASES, Case
+from tests.interop.cases import BYTE_CASES, COMPLETION_CASES, FIELD_CASES, PROMPT_CASES, Case, brief
 from tests.interop.conftest import Gateway
 from tests.interop.recording import ask, difference
 
@@ -28,6 +28,37 @@ def test_a_whole_answer_equals_vllms_own(case: Case, gateway: Gateway, reference
 @pytest.mark.parametrize("case", [case for case in CASES if case.streams], ids=lambda case: case.name)
 def test_a_streamed_answer_equals_vllms_own(case: Case, gateway: Gateway, reference: httpx.Client) -> None:
     _same(case.streamed(), gateway, reference)
+
+
+@pytest.mark.parametrize("case", BYTE_CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_tokens_of_single_bytes_differ_from_vllms_own_in_their_bytes_alone(
+    case: Case, stream: bool, gateway: Gateway, reference: httpx.Client
+) -> None:
+    case = case.streamed() if stream else case
+    expected, actual = ask(reference, case), ask(gateway.client, case)
+    found = difference(expected, actual, without=frozenset({"content", "bytes"}))
+    assert not found, found
+    [choice] = actual.whole()["choices"]
+    text = choice["message"]["content"]
+    if "logprobs" not in choice or not choice["logprobs"]:
+        assert "\ufffd" in text
+        return
+    tokens = choice["logprobs"]["content"][: -1 if choice["finish_reason"] == "stop" else None]
+    own = b"".join(bytes(token["bytes"]) for token in tokens)
+    assert own.decode(errors="replace") == text
+
+
+def test_continuous_usage_counts_up_to_the_total_as_vllms_own_does(gateway: Gateway, reference: httpx.Client) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    case = brief("continuous", stream_options=options, stream=True)
+    for client in (reference, gateway.client):
+        chunks = ask(client, case).body
+        counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+        assert counts[0] == 0
+        assert counts == sorted(counts)
+        assert counts[-1] == counts[-2] == 24
+        assert {chunk["usage"]["prompt_tokens"] for chunk in chunks} == {chunks[-1]["usage"]["prompt_tokens"]}
 
 
 def test_the_compared_answers_are_not_all_alike(reference: httpx.Client) -> None:

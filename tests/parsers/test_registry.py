@@ -42,8 +42,9 @@ def test_the_longest_stem_in_the_model_name_wins(model: str, tool: str | None, r
     assert choose_reasoning_parser(model_name=model) == reasoning
 
 
-def test_a_label_beats_the_flag_and_the_flag_beats_the_model() -> None:
-    assert choose_tool_parser("hermes", "mistral", "gpt-oss") == "mistral"
+def test_the_flag_beats_a_label_and_both_beat_the_model() -> None:
+    assert choose_tool_parser("hermes", "mistral", "gpt-oss") == "qwen"
+    assert choose_tool_parser(None, "mistral", "gpt-oss") == "mistral"
     assert choose_tool_parser("Qwen3-Coder", None, "gpt-oss") == "qwen_xml"
     assert choose_tool_parser("passthrough", None, "gpt-oss") is None
 

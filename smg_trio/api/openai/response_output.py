@@ -56,15 +56,15 @@ class OutputItem:
 
     def value(self) -> Item:
         """The item; while it is in progress, without content parts, since these are added by events of their own."""
+        common = {"id": self.item_id, "status": self.status}
         if self.call is not None:
             call = self.call
-            value = {"type": "function_call", "id": self.item_id, "call_id": call.call_id, "name": call.name}
-            return {**value, "arguments": self.text, "status": self.status}
+            facts = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": self.text}
+            return {**facts, **common}
         content = [] if self.status == "in_progress" else [self.part()]
-        value = {"id": self.item_id, "content": content, "status": self.status}
         if self.kind == "thought":
-            return {"type": "reasoning", "summary": [], "encrypted_content": None, **value}
-        return {"type": "message", "role": "assistant", **value}
+            return {"type": "reasoning", "summary": [], "content": content, "encrypted_content": None, **common}
+        return {"type": "message", "role": "assistant", "content": content, **common}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,38 +109,45 @@ class ResponseOutput:
     def steps(self, update: ChoiceUpdate) -> list[Step | TextLogprobs]:
         """What one update adds. A `TextLogprobs` precedes the text delta it belongs to."""
         steps = self._blocks.steps(update.events)
+        fresh = ""
         if update.logprobs:
-            self._waiting.append(logprob_entries(update.logprobs, self._answer.top_logprobs, False))
+            fresh = logprob_entries(update.logprobs, self._answer.top_logprobs, False)
         if update.kv_transfer_params is not None:
             self.kv_transfer_params = update.kv_transfer_params
         if update.finish is not None:
             steps += self._blocks.finish()
             self.end = _end(update.finish)
         shown: list[Step | TextLogprobs] = []
-        is_last = update.finish is not None
-        for index, step in enumerate(steps):
-            self._apply(step, shown, is_last=is_last and index == len(steps) - 1)
+        for step in steps:
+            if fresh and isinstance(step, BlockDelta) and step.kind == "text":
+                self._waiting.append(fresh)
+                fresh = ""
+            self._apply(step, shown)
+        if fresh and self._blocks.kind in ("text", None):
+            self._waiting.append(fresh)
+        if update.finish is not None:
+            self._finish()
         return shown
 
-    def _apply(self, step: Step, shown: list[Step | TextLogprobs], *, is_last: bool) -> None:
+    def _apply(self, step: Step, shown: list[Step | TextLogprobs]) -> None:
         if isinstance(step, BlockStart):
-            self._start(step)
+            if step.kind != "text":
+                self._waiting.clear()
+            item_id = self._answer.make_id(_PREFIXES[step.kind])
+            self.items.append(OutputItem(item_id, step.kind, step.call))
         elif isinstance(step, BlockDelta):
             self.items[-1].pieces.append(step.text)
             if step.kind == "text" and self._waiting:
                 shown.append(TextLogprobs(self._take_waiting()))
         else:
-            if step.kind == "text" and self._waiting:
-                self._take_waiting()
-            self._waiting.clear()
-            self.items[-1].status = "incomplete" if is_last and self.end.status == "incomplete" else "completed"
+            self._stop(self.items[-1])
         shown.append(step)
 
-    def _start(self, step: BlockStart) -> None:
-        if step.kind != "text":
-            self._waiting.clear()
-        item_id = self._answer.make_id(_PREFIXES[step.kind])
-        self.items.append(OutputItem(item_id, step.kind, step.call))
+    def _stop(self, item: OutputItem) -> None:
+        item.status = "completed"
+        if item.kind == "text" and self._waiting:
+            self._take_waiting()
+        self._waiting.clear()
 
     def _take_waiting(self) -> str:
         entries = ",".join(self._waiting)
@@ -148,6 +155,14 @@ class ResponseOutput:
         item = self.items[-1]
         item.logprobs = [*(item.logprobs or ()), entries]
         return entries
+
+    def _finish(self) -> None:
+        """What the last update's tokens say of the last item, which has stopped by now."""
+        item = self.items[-1]
+        if item.kind == "text" and self._waiting:
+            self._take_waiting()
+        if self.end.status == "incomplete":
+            item.status = "incomplete"
 
     def fail(self, end: ResponseEnd) -> None:
         """End a response in another way than by a finish; an item in progress stays as far as it has come."""

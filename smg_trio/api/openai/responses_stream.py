@@ -13,6 +13,7 @@ from __future__ import annotations
 from json.encoder import encode_basestring as quote
 
 from smg_trio.api.blocks import BlockDelta, BlockKind, BlockStart, Step
+from smg_trio.api.errors import error_view
 from smg_trio.api.openai.answer import dump, encode_text
 from smg_trio.api.openai.response_object import ResponseAnswer, ResponseEnd, failed_end, response_value
 from smg_trio.api.openai.response_output import OutputItem, ResponseOutput, TextLogprobs
@@ -98,6 +99,12 @@ class ResponseEventWriter:
         """What ends a stream that fails: ``response.failed`` with what there is."""
         self._output.fail(failed_end(exc))
         return encode_text(self._event("response.failed", f'"response":{self._response(usage)}'))
+
+    def error(self, exc: BaseException) -> bytes:
+        """What ends a stream that has no response to show."""
+        view = error_view(exc)
+        members = {"code": view.code, "message": view.message, "param": view.param}
+        return encode_text(self._event("error", dump(members)[1:-1]))
 
     def response(self, usage: Usage | None = None) -> dict[str, object]:
         """The response object as it is now: what is to be stored."""

@@ -14,7 +14,7 @@ from smg_trio.api.fields import Reader, boolean, filled_string, integer, one_of,
 from smg_trio.api.openai.answer import dump, encode_text
 from smg_trio.api.openai.items import MakeId, make_item_id, parse_items, read_metadata
 from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
-from smg_trio.core.errors import Conflict, NotFound
+from smg_trio.core.errors import InvalidRequest, NotFound
 
 MAX_ITEMS_PER_CALL = 20
 ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})
@@ -96,10 +96,10 @@ def cancelled(response: StoredResponse) -> StoredResponse:
     """A response as its cancelling leaves it; one that was over stays as it is.
 
     Raises:
-        Conflict: it was not asked for in the background, so whoever waits for it has to hang up instead.
+        InvalidRequest: it was not asked for in the background; whoever waits for it can hang up instead.
     """
     if not response.value.get("background"):
-        raise Conflict(f"Response '{response.response_id}' is not a background response.", param="response_id")
+        raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
     if response.value["status"] in ENDED:
         return response
     return replace(response, value={**response.value, "status": "cancelled"})

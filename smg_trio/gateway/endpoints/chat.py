@@ -12,7 +12,7 @@ from smg_trio.api.openai.chat import ChatRequest, parse_chat_request
 from smg_trio.api.openai.chat_fold import ChatFold
 from smg_trio.api.openai.chat_stream import ChatChunkWriter
 from smg_trio.api.sse import CONTENT_TYPE
-from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, fold_answer
+from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.prepare import PreparedRequest
@@ -29,7 +29,7 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
     prepared = await gateway.preparer.chat(
         chat,
         model,
-        request_id=response_id("chatcmpl", request, chat.request_id),
+        request_id=response_id("chatcmpl-", request, chat.request_id),
         max_model_len=gateway.context_window(model),
     )
     shown = chat_answer(chat, prepared)
@@ -38,7 +38,8 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
         return json_response(await fold_answer(measured, ChatFold(shown, n=chat.n)))
     writer = ChatChunkWriter(shown, n=chat.n)
     continuous = chat.include_usage and chat.continuous_usage_stats
-    stream = AnswerStream(measured, writer, include_usage=chat.include_usage, continuous_usage=continuous)
+    style = StreamStyle(failed=openai_failed, usage_at_end=chat.include_usage, continuous_usage=continuous)
+    stream = AnswerStream(measured, writer, style)
     usage = measured.answer.usage() if continuous else None
     await stream.start(b"".join([writer.head(choice, usage) for choice in range(chat.n)]))
     return Response(200, stream, list(SSE_HEADERS))
@@ -48,7 +49,7 @@ def response_id(prefix: str, request: Request, own: str | None) -> str:
     """The answer's id: made of the client's own request id where there is one, else random."""
     if own is None and request.client_named_request:
         own = request.request_id
-    return f"{prefix}-{own or token_hex(16)}"
+    return f"{prefix}{own or token_hex(16)}"
 
 
 def chat_answer(chat: ChatRequest, prepared: PreparedRequest) -> ChatAnswer:
@@ -61,7 +62,7 @@ def chat_answer(chat: ChatRequest, prepared: PreparedRequest) -> ChatAnswer:
         created=int(time.time()),
         named_tool=chat.tool_choice.mode == "named",
         parallel_tool_calls=chat.parallel_tool_calls,
-        show_reasoning=chat.include_reasoning,
+        show_reasoning=chat.include_reasoning or prepared.plan.reasoning_parser is None,
         top_logprobs=chat.top_logprobs,
         tokens_as_ids=chat.return_tokens_as_token_ids,
         return_token_ids=chat.return_token_ids,

@@ -10,7 +10,7 @@ from smg_trio.api.openai.completions import CompletionRequest, parse_completion_
 from smg_trio.api.openai.completions_fold import CompletionFold
 from smg_trio.api.openai.completions_pieces import AnsweredPrompt, CompletionAnswer
 from smg_trio.api.openai.completions_stream import CompletionChunkWriter
-from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, fold_answer
+from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
@@ -25,7 +25,7 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     asked = parse_completion_request(request.body, gateway.limits)
     model = gateway.catalog.find(asked.model)
     window = gateway.context_window(model)
-    answer_id = response_id("cmpl", request, asked.request_id)
+    answer_id = response_id("cmpl-", request, asked.request_id)
     prompts = await gateway.preparer.completion_prompts(asked, model)
     prepared = [
         finish_preparing(
@@ -43,12 +43,12 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     measured = MeasuredAnswer(gateway, prepared, "completions", streaming=asked.stream, started=started)
     if not asked.stream:
         return json_response(await fold_answer(measured, CompletionFold(shown)))
-    stream = AnswerStream(
-        measured,
-        CompletionChunkWriter(shown),
-        include_usage=asked.include_usage,
+    style = StreamStyle(
+        failed=openai_failed,
+        usage_at_end=asked.include_usage,
         continuous_usage=asked.include_usage and asked.continuous_usage_stats,
     )
+    stream = AnswerStream(measured, CompletionChunkWriter(shown), style)
     await stream.start()
     return Response(200, stream, list(SSE_HEADERS))
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from smg_trio.parsers.base import ScriptParser, ToolParser
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import MarkerScanner, scanner_for
 from smg_trio.parsers.tape import Emit, Steps, expect, skip_space
+
+# Two signs in a row, so that a thought that begins with a bracket or a brace stays a thought.
+_JSON_HEAD: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"])')
+_JSON_HEAD_BEGUN: Final = re.compile(r"\s*[\[{]?\s*")
+_JSON_HEAD_LIMIT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +33,36 @@ class ThinkFormat:
     unwrap: tuple[str, ...] = ()
     special: bool = False
 
-    def opened_by(self, prompt: str) -> bool:
-        """Whether the answer to `prompt` begins inside the thought.
+    @property
+    def markers(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset((*self.open, *self.close, *self.unwrap))
+
+    def state(self, prompt: str, continued: str = "") -> bool | None:
+        """Whether the answer to `prompt` begins inside the thought; None where the prompt does not say.
 
         Only the prompt's very end counts: markers in earlier turns say nothing about this one.
+
+        Args:
+            continued: the text at the prompt's end that the answer goes on from; the last marker in it counts.
         """
-        tail = prompt[-200:].rstrip()
-        if tail.endswith(tuple(marker.strip() for marker in self.open)):
-            return True
-        if tail.endswith(tuple(marker.strip() for marker in self.close)):
-            return False
-        return self.starts_in_reasoning
+        return last_marker(continued or prompt[-200:], self.open, self.close, anywhere=bool(continued))
+
+    def opened_by(self, prompt: str) -> bool:
+        """`state`, with the family's habit where the prompt does not say."""
+        state = self.state(prompt)
+        return self.starts_in_reasoning if state is None else state
+
+
+def last_marker(text: str, opening: tuple[str, ...], closing: tuple[str, ...], *, anywhere: bool) -> bool | None:
+    """True if an opening marker ends `text` (or, `anywhere`, comes last in it), False for a closing one."""
+    tail = text.rstrip()
+    if anywhere:
+        opened, closed = (max(tail.rfind(marker.strip()) for marker in markers) for markers in (opening, closing))
+        return None if opened == closed else opened > closed
+    if tail.endswith(tuple(marker.strip() for marker in opening)):
+        return True
+    return False if tail.endswith(tuple(marker.strip() for marker in closing)) else None
 
 
 class ThinkParser(ScriptParser):
@@ -44,22 +70,33 @@ class ThinkParser(ScriptParser):
 
     Args:
         starts_in_reasoning: whether the prompt has opened the thought; None for the family's habit.
+        json_answer: the answer is held to JSON. If the text begins with it although the thought is open, the engine
+            has put the constraint before the thought, and there is none.
 
     Attributes:
         inner: the tool parser that reads on behind this one, if any. Inside its calls no marker counts.
     """
 
-    def __init__(self, style: ThinkFormat, starts_in_reasoning: bool | None = None) -> None:
+    def __init__(self, style: ThinkFormat, starts_in_reasoning: bool | None = None, json_answer: bool = False) -> None:
         self.style = style
+        self._json_answer = json_answer
         self.needs_special_tokens = style.special
         self.inner: ToolParser | None = None
         self._opened = style.starts_in_reasoning if starts_in_reasoning is None else starts_in_reasoning
-        self._before = MarkerScanner((*style.open, *style.unwrap))
-        self._inside = MarkerScanner(style.close)
-        self._after = MarkerScanner(style.unwrap)
+        self._before = scanner_for(*style.open, *style.unwrap)
+        self._inside = scanner_for(*style.close)
+        self._after = scanner_for(*style.unwrap)
         super().__init__()
 
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return self.style.markers
+
     def script(self) -> Steps[None]:
+        if self._opened and self._json_answer and (yield from self._is_json()):
+            yield from self._read_up_to(self._after, frozenset(), self.content)
+            return
         if not self._opened:
             found = yield from self._read_up_to(self._before, frozenset(self.style.open), self.content)
             if not found:
@@ -68,6 +105,17 @@ class ThinkParser(ScriptParser):
             yield from self._skip_repeated_open()
         yield from self._read_up_to(self._inside, self._inside.markers, self.reasoning)
         yield from self._read_up_to(self._after, frozenset(), self.content)
+
+    def _is_json(self) -> Steps[bool]:
+        """Whether JSON begins here; nothing is read."""
+        tape = self.tape
+        while True:
+            text = tape.text[tape.pos : tape.pos + _JSON_HEAD_LIMIT]
+            if _JSON_HEAD.match(text):
+                return True
+            if tape.closed or len(text) == _JSON_HEAD_LIMIT or not _JSON_HEAD_BEGUN.fullmatch(text):
+                return False
+            yield
 
     def _skip_repeated_open(self) -> Steps[None]:
         """The model may write the opening marker although the prompt holds it."""

@@ -14,15 +14,15 @@ from typing import ClassVar
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import quoted
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.tape import Emit, Steps, ahead, read_head, read_until, skip_space
 
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
 _HEADS = ("<|start|>", "<|channel|>", "<|constrain|>")
 _MARKERS = (*_ENDS, *_HEADS, "<|message|>")
-_ANY = MarkerScanner(_MARKERS)
-_HEAD_END = MarkerScanner(("<|message|>", *_ENDS))
-_BODY_END = MarkerScanner((*_ENDS, "<|start|>", "<|channel|>"))
+_ANY = scanner_for(*_MARKERS)
+_HEAD_END = scanner_for("<|message|>", *_ENDS)
+_BODY_END = scanner_for(*_ENDS, "<|start|>", "<|channel|>")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _HEAD_LIMIT = 300
@@ -41,6 +41,11 @@ class HarmonyParser(ToolParser):
     def __init__(self, tools: ToolSchemas | None = None, *, calls: bool = True) -> None:
         self._parse_calls = calls
         super().__init__(tools)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return _ANY.markers
 
     def script(self) -> Steps[None]:
         marker = yield from self._read_loose_head()

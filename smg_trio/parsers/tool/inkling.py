@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.call_object import CallKeys, read_call
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.tape import Steps, expect, peek, read_name, read_until, skip_space
 
 _BLOCK = "<|message_model|>"
@@ -15,8 +15,8 @@ _TEXT = "<|content_text|>"
 _THOUGHT = "<|content_thinking|>"
 _CALL = "<|content_invoke_tool_json|>"
 _ALL = (_BLOCK, _END, _TEXT, _THOUGHT, _CALL)
-_OUTSIDE = MarkerScanner(_ALL)
-_INSIDE_THOUGHT = MarkerScanner((_END, _BLOCK))
+_OUTSIDE = scanner_for(*_ALL)
+_INSIDE_THOUGHT = scanner_for(_END, _BLOCK)
 _KEYS = CallKeys(arguments=frozenset({"args", "arguments", "parameters"}))
 
 
@@ -29,6 +29,11 @@ class InklingParser(ToolParser):
     def __init__(self, tools: ToolSchemas | None = None, *, calls: bool = True) -> None:
         self._parse_calls = calls
         super().__init__(tools)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return _OUTSIDE.markers
 
     def script(self) -> Steps[None]:
         yield from peek(self.tape)
@@ -58,7 +63,7 @@ class InklingParser(ToolParser):
     def _read_call(self) -> Steps[None]:
         if not self._parse_calls:
             self.content(self.tape.kept() or _CALL)
-            if (yield from read_until(self.tape, MarkerScanner((_END,)), self.content)):
+            if (yield from read_until(self.tape, scanner_for(_END), self.content)):
                 self.content(_END)
             return
         if (yield from skip_space(self.tape)) != "{":

@@ -6,14 +6,17 @@ Cohere, Mistral's list form, Llama 3 and bare JSON.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.base import MOST_ATTEMPTS, ToolParser, ToolSchemas
 from smg_trio.parsers.call_object import CallKeys, read_call, read_keyed_call
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import HeadScanner, Scanner, head_scanner_for, scanner_for
 from smg_trio.parsers.tape import Steps, expect, skip_space
 
 _BARE = ("{", "[")
+_FURTHER_KEYS = frozenset({"type", "id"})
+_MOST_SPACE = 64
 _SEPARATORS = ",;]}"
 _NO_CLOSERS = str.maketrans("", "", "]}")
 
@@ -43,6 +46,22 @@ class JsonBlockFormat:
     special: bool = False
 
 
+def _bare_scanner(style: JsonBlockFormat, markers: tuple[str, ...]) -> HeadScanner:
+    """Finds objects, alone or in a list, whose first key is one of a call's."""
+    keys = sorted({style.name_key, *style.argument_keys, *_FURTHER_KEYS})
+    key = "|".join(map(re.escape, keys))
+    begun = "|".join(re.escape(key[:size]) for key in keys for size in range(len(key), 0, -1))
+    listed = rf"(?:\[\s{{0,{_MOST_SPACE}}})?"
+    opened = rf"\{{\s{{0,{_MOST_SPACE}}}"
+    return head_scanner_for(
+        markers,
+        head=rf"""{listed}{opened}(?:"(?:{key})"|'(?:{key})')""",
+        begun=rf"""(?:{listed}{opened}(?:["'](?:{begun})?)?|\[\s{{0,{_MOST_SPACE}}})\Z""",
+        openers="{[",
+        limit=2 * _MOST_SPACE + max(map(len, keys)) + 4,
+    )
+
+
 class JsonBlockParser(ToolParser):
     """Parser of a `JsonBlockFormat`."""
 
@@ -51,15 +70,18 @@ class JsonBlockParser(ToolParser):
         self.needs_special_tokens = style.special
         self.has_markers = not style.bare
         hidden = (*style.close, *style.unwrap) if style.special else style.unwrap
-        self._idle = MarkerScanner((*style.open, *(_BARE if style.bare else ()), *hidden))
-        self._owed = MarkerScanner((*self._idle.markers, *style.close))
+        self._idle: Scanner = scanner_for(*style.open, *hidden)
+        self._owed: Scanner = scanner_for(*style.open, *hidden, *style.close)
+        if style.bare:
+            self._idle = self._owed = _bare_scanner(style, (*style.open, *hidden, *style.close))
         self._owes_close = False
+        self._attempts = 0
         name, arguments = frozenset({style.name_key}), frozenset(style.argument_keys)
         self._marked = CallKeys(name, arguments)
         self._bare = CallKeys(
             name,
             arguments,
-            only=name | arguments | {"type", "id"},
+            only=name | arguments | _FURTHER_KEYS,
             eager=False,
             accepts=self._may_be_called,
             alone=self._is_declared,
@@ -72,6 +94,11 @@ class JsonBlockParser(ToolParser):
     def _may_be_called(self, name: str) -> bool:
         return not (self.style.declared_only and self.tools) or name in self.tools
 
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return frozenset((*self.style.open, *self.style.close, *self.style.unwrap))
+
     def script(self) -> Steps[None]:
         while True:
             marker = yield from self.content_until(self._owed if self._owes_close else self._idle)
@@ -80,10 +107,18 @@ class JsonBlockParser(ToolParser):
             if marker in self.style.open:
                 yield from self._read_marked(marker)
             elif marker in _BARE:
-                self.tape.keep(marker)
-                yield from self._read_list(marker, self._bare)
+                yield from self._read_bare(marker)
             elif marker in self.style.close:
                 self._owes_close = False
+
+    def _read_bare(self, bracket: str) -> Steps[None]:
+        """What stands behind a bracket that may begin calls. Text full of them is no longer looked at."""
+        calls = self.calls
+        self.tape.keep(bracket)
+        yield from self._read_list(bracket, self._bare)
+        self._attempts += calls == self.calls
+        if self._attempts > MOST_ATTEMPTS:
+            self._idle = self._owed = scanner_for(*self.style.open, *self.style.close, *self.style.unwrap)
 
     def _read_marked(self, marker: str) -> Steps[None]:
         """What stands behind an opening marker: an object, or a list of them."""

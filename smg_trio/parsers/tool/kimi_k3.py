@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from smg_trio.parsers.base import ToolSchemas
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.tape import Steps, peek, read_until
 from smg_trio.parsers.tool.xml_block import XmlFormat, XmlParser
 
@@ -22,7 +22,8 @@ KIMI_K3 = XmlFormat(
 )
 THINK_OPEN = "<|open|>think<|sep|>"
 _THINK_CLOSE = "<|close|>think<|sep|>"
-_UNWRAPPED = ("<|open|>response<|sep|>", "<|close|>response<|sep|>", _THINK_CLOSE, "<|close|>message<|sep|>")
+RESPONSE_OPEN = "<|open|>response<|sep|>"
+_UNWRAPPED = (RESPONSE_OPEN, "<|close|>response<|sep|>", _THINK_CLOSE, "<|close|>message<|sep|>")
 
 
 class KimiK3Parser(XmlParser):
@@ -32,9 +33,14 @@ class KimiK3Parser(XmlParser):
 
     def __init__(self, tools: ToolSchemas | None = None, *, calls: bool = True) -> None:
         outside = (THINK_OPEN, *_UNWRAPPED, *(KIMI_K3.markers if calls else ()))
-        self._outside = MarkerScanner(outside)
-        self._inside = MarkerScanner((_THINK_CLOSE, "<|open|>response<|sep|>", *KIMI_K3.block_open))
+        self._outside = scanner_for(*outside)
+        self._inside = scanner_for(_THINK_CLOSE, RESPONSE_OPEN, *KIMI_K3.block_open)
         super().__init__(KIMI_K3, tools)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return super().markers | {THINK_OPEN, *_UNWRAPPED}
 
     def script(self) -> Steps[None]:
         yield from peek(self.tape)

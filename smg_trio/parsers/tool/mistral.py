@@ -16,6 +16,11 @@ class MistralParser(JsonBlockParser):
     def __init__(self, tools: ToolSchemas | None = None) -> None:
         super().__init__(MISTRAL, tools)
 
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return frozenset(_MARKERS)
+
     def _read_marked(self, marker: str) -> Steps[None]:
         self.tape.keep(marker)
         first = yield from skip_space(self.tape)

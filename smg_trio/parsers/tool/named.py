@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.tape import Steps, expect, read_name, skip_space
 
 
@@ -49,9 +49,14 @@ class NamedCallParser(ToolParser):
         self.needs_special_tokens = style.special
         closers = (*style.close, *style.section_close)
         opening = (*style.section_open, *style.open)
-        self._idle = MarkerScanner((*opening, *closers) if style.special else opening)
-        self._owed = MarkerScanner((*opening, *closers))
+        self._idle = scanner_for(*opening, *(closers if style.special else ()))
+        self._owed = scanner_for(*opening, *closers)
         super().__init__(tools)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return frozenset(self.style.markers)
 
     def script(self) -> Steps[None]:
         while True:

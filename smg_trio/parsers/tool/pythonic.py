@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.base import MOST_ATTEMPTS, ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import quoted
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import HeadScanner, Scanner, head_scanner_for, scanner_for
 from smg_trio.parsers.tape import Steps, expect, peek, read_name, read_value, skip_space
 
 
@@ -30,6 +30,17 @@ class PythonicFormat:
     special: bool = False
 
 
+def _bare_scanner(markers: tuple[str, ...]) -> HeadScanner:
+    """Finds lists whose first item begins like a call."""
+    return head_scanner_for(
+        markers,
+        head=r"\[\s{0,64}[^\W\d][\w.:/\-]{0,199}\(",
+        begun=r"\[\s{0,64}(?:[^\W\d][\w.:/\-]{0,199})?\Z",
+        openers="[",
+        limit=300,
+    )
+
+
 class PythonicParser(ToolParser):
     """Parser of a `PythonicFormat`."""
 
@@ -37,10 +48,19 @@ class PythonicParser(ToolParser):
         self.style = style
         self.needs_special_tokens = style.special
         self.has_markers = not style.bare
-        opening = (*style.open, "[") if style.bare else style.open
-        self._idle = MarkerScanner((*opening, *style.close) if style.special else opening)
-        self._owed = MarkerScanner((*opening, *style.close))
+        both = (*style.open, *style.close)
+        self._idle: Scanner = scanner_for(*both if style.special else style.open)
+        self._owed: Scanner = scanner_for(*both)
+        if style.bare:
+            self._idle = _bare_scanner(both if style.special else style.open)
+            self._owed = _bare_scanner(both)
+        self._attempts = 0
         super().__init__(tools)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return frozenset((*self.style.open, *self.style.close))
 
     def script(self) -> Steps[None]:
         while True:
@@ -52,7 +72,11 @@ class PythonicParser(ToolParser):
             self.tape.keep(marker)
             if marker != "[" and (yield from skip_space(self.tape)) == "[":
                 self.tape.skip_to(self.tape.pos + 1)
+            calls = self.calls
             yield from self._read_calls()
+            self._attempts += calls == self.calls
+            if self._attempts > MOST_ATTEMPTS:
+                self._idle = self._owed = scanner_for(*self.style.open, *self.style.close)
 
     def _read_calls(self) -> Steps[None]:
         markers = (*self.style.open, *self.style.close)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
-from smg_trio.parsers.scanner import MarkerScanner
+from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.tape import Steps, ahead, expect, head_ahead, peek, read_head, read_name, read_until, skip_space
 from smg_trio.parsers.typed import ANY_TYPE, ArgumentWriter, schema_types
 
@@ -62,16 +62,23 @@ class XmlParser(ToolParser):
         self.needs_special_tokens = style.special
         opening = (*style.block_open, style.call_open)
         closing = (style.call_close, *style.block_close)
-        self._idle = MarkerScanner((*opening, *closing) if style.special else opening)
-        self._owed = MarkerScanner((*opening, *closing))
-        self._head = MarkerScanner((style.head_end, "\n"))
-        self._param_head = MarkerScanner((style.param_head_end, "\n"))
-        self._value = MarkerScanner((style.param_close, style.param_open, *closing))
-        self._junk = MarkerScanner((style.param_close, style.param_open, style.call_close, *style.block_close))
+        self._idle = scanner_for(*opening, *(closing if style.special else ()))
+        self._owed = scanner_for(*opening, *closing)
+        self._head = scanner_for(style.head_end, "\n")
+        self._param_head = scanner_for(style.param_head_end, "\n")
+        self._value = scanner_for(style.param_close, style.param_open, *closing)
+        self._junk = scanner_for(style.param_close, style.param_open, style.call_close, *style.block_close)
         self._behind = dict.fromkeys(style.block_close, style.block_open)
         self._behind[style.call_close] = (style.call_open, *style.block_close, *style.ignored)
         self._behind[style.param_close] = (style.param_open, *closing)
         super().__init__(tools)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        style = self.style
+        inner = (style.param_open, style.param_head_end, style.value_open, style.param_close, style.head_end)
+        return frozenset(marker for marker in (*style.markers, *inner) if len(marker) > 1)
 
     def script(self) -> Steps[None]:
         while True:

@@ -1,18 +1,64 @@
-"""What a policy is."""
+"""What a policy is, and what it may know."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
-from smg_trio.worker.nursery import Worker
+from smg_trio.core.workers import WorkerSpec
+
+
+class RoutingContext(NamedTuple):
+    """What a policy may know of a request.
+
+    Attributes:
+        prompt_token_ids: int[T].
+        routing_key: what the client named its session or user with; None if it did not.
+    """
+
+    prompt_token_ids: Sequence[int]
+    routing_key: str | None = None
+
+
+class Candidate(Protocol):
+    """What a policy may know of a worker (`worker.nursery.Worker` is one)."""
+
+    @property
+    def spec(self) -> WorkerSpec:
+        """What it was told."""
+        ...
+
+    @property
+    def load(self) -> float:
+        """Requests per engine, by our count or the engines' word, whichever is higher."""
+        ...
+
+
+C = TypeVar("C", bound=Candidate)
 
 
 class Policy(Protocol):
-    """Chooses a worker for a request. Called with at least one candidate, all ready and serving the model."""
+    """Chooses a worker for a request. Pure: times come in as seconds of one monotonic clock, chance as a `Random`.
+
+    Policies derive from it and override what concerns them.
+    """
 
     name: str
 
-    def choose(self, candidates: Sequence[Worker], prompt_token_ids: Sequence[int]) -> Worker:
-        """One of `candidates`, for a prompt of int[T]. Never waits."""
+    def choose(self, candidates: Sequence[C], context: RoutingContext, now: float) -> C:
+        """One of `candidates`: at least one, all ready and serving the asked model. Never waits."""
         ...
+
+    def forget(self, worker_id: str) -> None:
+        """The worker has been removed: drop all that is known of it."""
+        return
+
+    def cache_lost(self, worker_id: str) -> None:
+        """The worker's engines are gone, and what their KV caches held with them; the worker stays."""
+        return
+
+
+def least_loaded(candidates: Sequence[C], start: int) -> C:
+    """The candidate with the lowest load; of equals the first in turn, beginning at `start`."""
+    count = len(candidates)
+    return min((candidates[(start + step) % count] for step in range(count)), key=lambda candidate: candidate.load)

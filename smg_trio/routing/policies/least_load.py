@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smg_trio.worker.nursery import Worker
+from smg_trio.routing.policies.base import C, Policy, RoutingContext, least_loaded
 
 
-class LeastLoad:
+class LeastLoad(Policy):
     """Load is counted per engine, so that a group of four may hold four times what a single engine does."""
 
     name = "least_load"
@@ -15,11 +15,9 @@ class LeastLoad:
     def __init__(self) -> None:
         self._next_start = 0
 
-    def choose(self, candidates: Sequence[Worker], prompt_token_ids: Sequence[int]) -> Worker:
+    def choose(self, candidates: Sequence[C], context: RoutingContext, now: float) -> C:
         """See `Policy.choose`."""
-        count = len(candidates)
-        if count == 1:
+        if len(candidates) == 1:
             return candidates[0]
-        start = self._next_start % count
         self._next_start += 1
-        return min((candidates[(start + step) % count] for step in range(count)), key=lambda worker: worker.load)
+        return least_loaded(candidates, self._next_start - 1)

@@ -77,7 +77,7 @@ def accumulated(stream: list[dict[str, Any]]) -> Any:
     return json.loads(snapshot.to_json())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_stream_and_its_fold_say_the_same_to_the_official_client(data: st.DataObject) -> None:
     updates = data.draw(chat_updates(1, with_logprobs=False, whole_arguments=True))

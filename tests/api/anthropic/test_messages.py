@@ -306,7 +306,7 @@ json_values = st.recursive(
 names = ["model", "messages", "max_tokens", "system", "tools", "tool_choice", "thinking", "output_config", "metadata"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.sampled_from([*names, "stop_sequences", "stream"]), json_values))
 def test_any_json_is_read_or_refused(fields: dict[str, Any]) -> None:
     body = {"model": "m", "max_tokens": 9, "messages": HI, **fields}

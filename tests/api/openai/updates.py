@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from hypothesis import strategies as st
+
 from smg_trio.core.events import (
     ChoiceFinish,
     ChoiceUpdate,
@@ -71,7 +72,7 @@ def _event(draw: st.DrawFn, choice: int, calls: dict[int, int], left: dict[tuple
     kind = draw(st.sampled_from(["content", "content", "reasoning", "start", "arguments"]))
     if kind == "start" or (kind == "arguments" and calls[choice] == 0):
         calls[choice] += 1
-        return ToolCallStart(calls[choice] - 1, draw(texts), draw(st.none() | st.just("own-id")))
+        return ToolCallStart(calls[choice] - 1, draw(texts), draw(st.none() | st.just(f"own-{calls[choice]}")))
     if kind == "arguments":
         call = calls[choice] - 1
         return ToolCallArguments(call, draw(texts) if left is None else _piece(draw, left, (choice, call)))

@@ -1,0 +1,157 @@
+"""Engine administration over HTTP: what vLLM's development and LoRA endpoints are asked, and what they answer.
+
+Options come in the query string (``/sleep?level=1``), a LoRA adapter in a JSON body.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from smg_trio.api.errors import load_json
+from smg_trio.api.fields import Reader, boolean, filled_string, integer, one_of, read_fields, refuse, within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SleepRequest:
+    """``/sleep``: level 0 only pauses, 1 drops the KV cache and offloads weights, 2 drops both.
+
+    Attributes:
+        mode: what happens to running requests.
+    """
+
+    level: int = 1
+    mode: str = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeRequest:
+    """``/wake_up``: which memory to bring back (``weights``, ``kv_cache``); None is all of it."""
+
+    tags: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheReset:
+    """``/reset_prefix_cache``: whether running requests lose theirs, and whether the connector's goes too."""
+
+    reset_running_requests: bool = False
+    reset_external: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequest:
+    """``/start_profile``: overrides of one profiling session."""
+
+    profile_prefix: str | None = None
+    delay_iterations: int | None = None
+    max_iterations: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraRequest:
+    """``/v1/load_lora_adapter`` and ``/v1/unload_lora_adapter``.
+
+    Attributes:
+        path: of the weights; None to unload.
+        adapter_id: the engine's number for it, where the client names one.
+        load_inplace: replace an adapter of the same name.
+    """
+
+    name: str
+    path: str | None = None
+    adapter_id: int | None = None
+    load_inplace: bool = False
+    is_3d_weight: bool = False
+
+
+def parse_sleep(query: Mapping[str, str]) -> SleepRequest:
+    """Read the query of ``/sleep``. Raises InvalidRequest naming the parameter."""
+    return SleepRequest(**read_fields(query, _SLEEP_READERS))
+
+
+def parse_wake(tags: Sequence[str]) -> WakeRequest:
+    """Read the ``tags`` of ``/wake_up``, which may be repeated. Raises InvalidRequest."""
+    for index, tag in enumerate(tags):
+        one_of(("weights", "kv_cache"))(tag, f"tags[{index}]")
+    return WakeRequest(tags=tuple(tags) or None)
+
+
+def parse_cache_reset(query: Mapping[str, str]) -> CacheReset:
+    """Read the query of ``/reset_prefix_cache``. Raises InvalidRequest naming the parameter."""
+    return CacheReset(**read_fields(query, _RESET_READERS))
+
+
+def parse_profile(body: bytes) -> ProfileRequest:
+    """Read the body of ``/start_profile``; none is no overrides. Raises InvalidRequest naming the parameter."""
+    return ProfileRequest(**read_fields(load_json(body or b"{}"), _PROFILE_READERS))
+
+
+def parse_load_lora(body: bytes) -> LoraRequest:
+    """Read the body of ``/v1/load_lora_adapter``. Raises InvalidRequest naming the parameter."""
+    found = read_fields(load_json(body), _LORA_READERS)
+    for name in ("lora_name", "lora_path"):
+        if name not in found:
+            raise refuse(name, "is required")
+    return LoraRequest(
+        name=found["lora_name"],
+        path=found["lora_path"],
+        adapter_id=found.get("lora_int_id"),
+        load_inplace=found.get("load_inplace", False),
+        is_3d_weight=found.get("is_3d_lora_weight", False),
+    )
+
+
+def parse_unload_lora(body: bytes) -> LoraRequest:
+    """Read the body of ``/v1/unload_lora_adapter``. Raises InvalidRequest naming the parameter."""
+    found = read_fields(load_json(body), _LORA_READERS)
+    if "lora_name" not in found:
+        raise refuse("lora_name", "is required")
+    return LoraRequest(name=found["lora_name"], adapter_id=found.get("lora_int_id"))
+
+
+def sleeping_body(level: int) -> bytes:
+    """What ``/sleep`` answers."""
+    return _body({"status": "sleeping", "level": level})
+
+
+def awake_body(tags: Sequence[str] | None, *, fully: bool) -> bytes:
+    """What ``/wake_up`` answers; ``fully``: nothing is left asleep."""
+    return _body({"status": "awake" if fully else "sleeping", "tags": None if tags is None else list(tags)})
+
+
+def is_sleeping_body(is_sleeping: bool) -> bytes:
+    """What ``/is_sleeping`` answers."""
+    return _body({"is_sleeping": is_sleeping})
+
+
+def cache_reset_body(success: bool) -> bytes:
+    """What ``/reset_prefix_cache`` answers."""
+    return _body({"success": success})
+
+
+def lora_text(name: str, *, loaded: bool) -> str:
+    """What loading or unloading an adapter answers, as plain text."""
+    return f"Success: LoRA adapter '{name}' {'added' if loaded else 'removed'} successfully."
+
+
+def _body(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+_SLEEP_READERS: dict[str, Reader] = {"level": within(integer, 0, 2), "mode": one_of(("abort", "wait", "keep"))}
+_RESET_READERS: dict[str, Reader] = {"reset_running_requests": boolean, "reset_external": boolean}
+_PROFILE_READERS: dict[str, Reader] = {
+    "profile_prefix": filled_string,
+    "delay_iterations": within(integer, 0),
+    "max_iterations": within(integer, 0),
+}
+_LORA_READERS: dict[str, Reader] = {
+    "lora_name": filled_string,
+    "lora_path": filled_string,
+    "lora_int_id": within(integer, 1),
+    "load_inplace": boolean,
+    "is_3d_lora_weight": boolean,
+}

@@ -1,0 +1,139 @@
+"""``POST /generate``: body to `GenerateRequest`, in the form that SGLang-style clients and Rust gateways use.
+
+Prompts are text or token ids, one or many; how to sample stands in ``sampling_params`` under names of its own
+(``max_new_tokens``, ``no_stop_trim``, ...). The names of the other APIs work there too. Unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from smg_trio.api.errors import load_json
+from smg_trio.api.fields import Reader, boolean, integer, mapping, read_fields, refuse, string, within
+from smg_trio.api.limits import DEFAULT_LIMITS, RequestLimits
+from smg_trio.api.openai.chat import read_request_id
+from smg_trio.api.openai.completions import CompletionRequest, Prompt, parse_prompts
+from smg_trio.api.sampling import SamplingFields, choices, parse_sampling
+from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
+
+_OWN_NAMES: Final = {
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "no_stop_trim": "include_stop_str_in_output",
+    "sampling_seed": "seed",
+}
+_OTHER_NAMES: Final = {other: own for own, other in _OWN_NAMES.items()}
+_MEDIA: Final = ("image_data", "audio_data", "video_data", "input_embeds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """A validated request.
+
+    Attributes:
+        completion: the same request in completions terms; the pipeline works on it.
+        return_logprob: whether the tokens' log probabilities are shown.
+        top_logprobs_num: candidates shown beside each token.
+        input_logprobs: whether the prompt's are shown too (``logprob_start_len`` >= 0).
+        logprob_start_len: first position of the prompt that is shown.
+    """
+
+    completion: CompletionRequest
+    return_logprob: bool = False
+    top_logprobs_num: int = 0
+    input_logprobs: bool = False
+    logprob_start_len: int = 0
+
+
+def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) -> GenerateRequest:
+    """Read and validate a body.
+
+    Raises:
+        InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
+        UnsupportedFeature: for media, embeddings as input and beam search.
+    """
+    obj = load_json(body)
+    found = read_fields(obj, _READERS)
+    for name in _MEDIA:
+        if obj.get(name):
+            raise UnsupportedFeature(f"'{name}' is not supported.", param=name)
+    shown = found.get("return_logprob", False)
+    start = found.get("logprob_start_len", -1)
+    if shown and start >= 0 and found.get("stream"):
+        raise refuse("logprob_start_len", "is not available when 'stream' is true")
+    parameters = found.get("sampling_params", {})
+    top = found.get("top_logprobs_num", 0)
+    sampling = _sampling(obj, parameters, limits, top if shown else None, top if shown and start >= 0 else None)
+    completion = CompletionRequest(
+        model=found.get("model", ""),
+        prompts=_prompts(obj, limits),
+        sampling=sampling,
+        n=_choices(obj, parameters, limits),
+        stream=found.get("stream", False),
+        logprobs=sampling.logprobs,
+        request_id=found.get("rid"),
+    )
+    return GenerateRequest(
+        completion=completion,
+        return_logprob=shown,
+        top_logprobs_num=top,
+        input_logprobs=shown and start >= 0,
+        logprob_start_len=max(0, start),
+    )
+
+
+def _prompts(obj: Mapping[str, Any], limits: RequestLimits) -> list[Prompt]:
+    text, ids = obj.get("text"), obj.get("input_ids")
+    if (text is None) == (ids is None):
+        raise refuse("text", "exactly one of 'text' and 'input_ids' is required")
+    param = "input_ids" if text is None else "text"
+    prompts = parse_prompts(ids if text is None else text, limits, param)
+    if isinstance(prompts[0], str) != (param == "text"):
+        raise refuse(param, "token ids belong into 'input_ids', text into 'text'")
+    return prompts
+
+
+def _choices(obj: Mapping[str, Any], parameters: Mapping[str, Any], limits: RequestLimits) -> int:
+    return choices(parameters["n"] if parameters.get("n") is not None else obj.get("n"), limits)
+
+
+def _sampling(
+    obj: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    limits: RequestLimits,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+) -> SamplingFields:
+    fields = {_OWN_NAMES.get(name, name): value for name, value in parameters.items() if value is not None}
+    fields |= {name: obj[name] for name in ("priority", "cache_salt", "kv_transfer_params") if name in obj}
+    fields["prompt_logprobs"] = prompt_logprobs
+    if isinstance(tag := fields.pop("structural_tag", None), str):
+        fields["structured_outputs"] = {"structural_tag": tag}
+    try:
+        return parse_sampling(fields, limits, logprobs=logprobs, logprobs_param="top_logprobs_num")
+    except InvalidRequest as error:
+        raise _in_own_words(error, parameters) from error
+
+
+def _in_own_words(error: InvalidRequest, parameters: Mapping[str, Any]) -> InvalidRequest:
+    """A refusal that names the field as this API spells it, and where it stands."""
+    param = error.param or ""
+    root = param.split(".")[0].split("[")[0]
+    own = root if root in parameters else _OTHER_NAMES.get(root, root)
+    if own not in parameters:
+        return error
+    path = f"sampling_params.{own}{param[len(root) :]}"
+    return InvalidRequest(error.message.replace(f"'{param}'", f"'{path}'"), param=path)
+
+
+_READERS: dict[str, Reader] = {
+    "model": string,
+    "stream": boolean,
+    "rid": read_request_id,
+    "return_logprob": boolean,
+    "logprob_start_len": within(integer, -1),
+    "top_logprobs_num": within(integer, 0),
+    "sampling_params": mapping,
+}

@@ -1,0 +1,57 @@
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: Anthropic's API."""
+
+from __future__ import annotations
+
+import functools
+
+import trio
+
+from smg_trio.api.anthropic.answer import MessageAnswer
+from smg_trio.api.anthropic.errors import messages_error_event
+from smg_trio.api.anthropic.fold import MessageFold
+from smg_trio.api.anthropic.messages import count_tokens_body, parse_count_tokens_request, parse_messages_request
+from smg_trio.api.anthropic.stream import PING, MessageEventWriter
+from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer
+from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
+from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.state import Gateway
+
+
+async def messages(gateway: Gateway, request: Request) -> Response:
+    """Answer a conversation in Anthropic's shapes."""
+    started = trio.current_time()
+    gateway.refuse_if_draining()
+    asked = parse_messages_request(request.body, gateway.limits)
+    model = gateway.catalog.find(asked.chat.model)
+    prepared = await gateway.preparer.chat(
+        asked.chat,
+        model,
+        request_id=response_id("msg_", request, None),
+        max_model_len=gateway.context_window(model),
+    )
+    shown = MessageAnswer(
+        message_id=prepared.request_id,
+        model=asked.chat.model or model.model_id,
+        parallel_tool_calls=asked.chat.parallel_tool_calls,
+        show_thinking=asked.show_thinking,
+    )
+    measured = MeasuredAnswer(gateway, [prepared], "messages", streaming=asked.chat.stream, started=started)
+    if not asked.chat.stream:
+        return json_response(await fold_answer(measured, MessageFold(shown)))
+    writer = MessageEventWriter(shown)
+    style = StreamStyle(
+        failed=functools.partial(messages_error_event, request_id=request.request_id),
+        done=b"",
+        keep_alive=PING,
+        usage_at_end=True,
+    )
+    stream = AnswerStream(measured, writer, style)
+    await stream.start(writer.head(measured.answer.usage()))
+    return Response(200, stream, list(SSE_HEADERS))
+
+
+async def count_tokens(gateway: Gateway, request: Request) -> Response:
+    """How many tokens a conversation's prompt has; no engine is needed."""
+    chat = parse_count_tokens_request(request.body, gateway.limits)
+    prompt = await gateway.preparer.chat_prompt(chat, gateway.catalog.find(chat.model))
+    return json_response(count_tokens_body(len(prompt.token_ids)))

@@ -1,0 +1,98 @@
+"""The Responses API over HTTP: create (in one piece, streamed, in the background), get, cancel, delete, list input."""
+
+from __future__ import annotations
+
+import functools
+from secrets import token_hex
+
+import trio
+
+from smg_trio.api.openai.responses import parse_responses_request
+from smg_trio.api.openai.responses_fold import ResponseFold
+from smg_trio.api.openai.responses_stream import ResponseEventWriter
+from smg_trio.api.openai.stored import (
+    cancelled,
+    page_body,
+    parse_page,
+    response_body,
+    response_deleted_body,
+    response_not_found,
+)
+from smg_trio.core.conversations import StoredResponse
+from smg_trio.gateway.answering import AnswerStream, StreamStyle, fold_answer
+from smg_trio.gateway.endpoints.chat import SSE_HEADERS
+from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.responding import Responding, needs_history
+from smg_trio.gateway.state import Gateway
+
+
+async def create_response(gateway: Gateway, request: Request) -> Response:
+    """Answer, in one piece, as server-sent events, or at once with the answer to come in the background."""
+    gateway.refuse_if_draining()
+    asked = parse_responses_request(request.body, gateway.limits)
+    response_id = asked.request_id or f"resp_{token_hex(16)}"
+    responding = await Responding.prepare(gateway, asked, response_id, started=trio.current_time())
+    if asked.background:
+        return await _in_background(gateway, responding)
+    if not asked.stream:
+        fold = ResponseFold(responding.shown)
+        body = await fold_answer(responding.begin(), fold)
+        await responding.keep(fold.response(responding.usage()))
+        return json_response(body)
+    return await _streamed(responding)
+
+
+async def _streamed(responding: Responding) -> Response:
+    writer = ResponseEventWriter(responding.shown)
+    measured = responding.begin()
+
+    async def keep() -> None:
+        await responding.keep(writer.response(measured.answer.usage()))
+
+    style = StreamStyle(failed=functools.partial(writer.failed, usage=None), done=b"", usage_at_end=True)
+    stream = AnswerStream(measured, writer, style, before_end=keep)
+    await stream.start(writer.head())
+    return Response(200, stream, list(SSE_HEADERS))
+
+
+async def _in_background(gateway: Gateway, responding: Responding) -> Response:
+    fold = ResponseFold(responding.shown)
+    queued = responding.unfinished("queued")
+    await responding.keep(queued)
+    gateway.background.start(responding.response_id, functools.partial(responding.run_in_background, fold))
+    return json_response(response_body(StoredResponse(response_id=responding.response_id, value=queued)))
+
+
+async def get_response(gateway: Gateway, request: Request) -> Response:
+    """A kept response as it is now."""
+    return json_response(response_body(await _kept(gateway, request)))
+
+
+async def cancel_response(gateway: Gateway, request: Request) -> Response:
+    """End a response in the background; its engine requests are aborted."""
+    response = cancelled(await _kept(gateway, request))
+    gateway.background.cancel(response.response_id)
+    await needs_history(gateway).put_response(response)
+    return json_response(response_body(response))
+
+
+async def delete_response(gateway: Gateway, request: Request) -> Response:
+    """Forget a response; one that is still being generated is ended."""
+    response = await _kept(gateway, request)
+    gateway.background.cancel(response.response_id)
+    await needs_history(gateway).delete_response(response.response_id)
+    return json_response(response_deleted_body(response.response_id))
+
+
+async def list_input_items(gateway: Gateway, request: Request) -> Response:
+    """What the response's request brought, a page at a time."""
+    response = await _kept(gateway, request)
+    return json_response(page_body(list(response.input_items), parse_page(request.query)))
+
+
+async def _kept(gateway: Gateway, request: Request) -> StoredResponse:
+    response_id = request.path_parameters["response_id"]
+    response = await needs_history(gateway).get_response(response_id)
+    if response is None:
+        raise response_not_found(response_id)
+    return response

@@ -1,0 +1,170 @@
+"""One response of the Responses API, from its request and history to the store, however it is delivered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from smg_trio.api.openai.items import resolve_references
+from smg_trio.api.openai.response_object import ResponseAnswer, ResponseEnd, response_value
+from smg_trio.api.openai.responses import ResponsesRequest
+from smg_trio.api.openai.responses_fold import ResponseFold
+from smg_trio.api.openai.stored import conversation_not_found, history_of, response_not_found
+from smg_trio.core.conversations import Item, StoredResponse
+from smg_trio.core.errors import SmgError, UnsupportedFeature
+from smg_trio.core.events import Usage
+from smg_trio.gateway.answering import MeasuredAnswer, fold_answer
+from smg_trio.gateway.state import Gateway
+from smg_trio.history.base import HistoryStore, response_chain
+from smg_trio.pipeline.prepare import PreparedRequest
+
+
+def needs_history(gateway: Gateway) -> HistoryStore:
+    """The store. Raises UnsupportedFeature where nothing is kept."""
+    if gateway.history is None:
+        raise UnsupportedFeature("This server keeps no history (--history-backend none).")
+    return gateway.history
+
+
+class Responding:
+    """See `prepare`.
+
+    Attributes:
+        shown: what is known of the response before its first token.
+        own_items: what this request brought, references resolved.
+    """
+
+    def __init__(
+        self, gateway: Gateway, asked: ResponsesRequest, prepared: PreparedRequest, own_items: Sequence[Item]
+    ) -> None:
+        self._gateway = gateway
+        self._asked = asked
+        self._prepared = prepared
+        self._measured: MeasuredAnswer | None = None
+        self._started = trio.current_time()
+        self.response_id = prepared.request_id
+        self.own_items = list(own_items)
+        self.shown = _shown(asked, prepared)
+
+    @classmethod
+    async def prepare(
+        cls,
+        gateway: Gateway,
+        asked: ResponsesRequest,
+        response_id: str,
+        *,
+        started: float,
+        local: dict[str, StoredResponse] | None = None,
+    ) -> Responding:
+        """Gather what the request goes on from, and prepare the whole conversation.
+
+        Args:
+            local: responses known to this connection only (WebSocket mode, ``store: false``).
+
+        Raises ClientFault, NoReadyWorker.
+        """
+        history = await _history(gateway, asked, local or {})
+        own = resolve_references(asked.input, await _known_items(gateway, asked, history))
+        chat = asked.chat(history, own)
+        model = gateway.catalog.find(chat.model)
+        prepared = await gateway.preparer.chat(
+            chat, model, request_id=response_id, max_model_len=gateway.context_window(model)
+        )
+        responding = cls(gateway, asked, prepared, own)
+        responding._started = started
+        return responding
+
+    def begin(self) -> MeasuredAnswer:
+        """Start generating; whoever calls this closes the answer."""
+        self._measured = MeasuredAnswer(
+            self._gateway, [self._prepared], "responses", streaming=self._asked.stream, started=self._started
+        )
+        return self._measured
+
+    def usage(self) -> Usage:
+        """Counts of the answer begun."""
+        assert self._measured is not None, "an answer was begun"
+        return self._measured.answer.usage()
+
+    def unfinished(self, status: str) -> dict[str, Any]:
+        """The response object before there is output."""
+        return response_value(self.shown, ResponseEnd(status))
+
+    def stored(self, value: dict[str, Any]) -> StoredResponse:
+        """The record of the response in the state `value`."""
+        return StoredResponse(
+            response_id=self.response_id,
+            value=value,
+            input_items=self.own_items,
+            previous_response_id=self._asked.previous_response_id,
+            conversation_id=self._asked.conversation,
+        )
+
+    async def keep(self, value: dict[str, Any]) -> None:
+        """Store the response, and add to its conversation, as far as the request wants it; durable on return."""
+        store = self._gateway.history
+        if store is None:
+            return
+        stored = self.stored(value)
+        if self._asked.store:
+            await store.put_response(stored)
+        if self._asked.conversation is not None and value["status"] in ("completed", "incomplete"):
+            await store.add_items(self._asked.conversation, stored.items)
+
+    async def run_in_background(self, fold: ResponseFold) -> None:
+        """Generate, and keep each state. Cancelled, whoever cancelled has kept the last one."""
+        try:
+            measured = self.begin()
+            await self.keep(self.unfinished("in_progress"))
+            await fold_answer(measured, fold)
+        except SmgError as error:
+            fold.fail(error)
+            await self.keep(fold.response())
+            return
+        await self.keep(fold.response(measured.answer.usage()))
+
+
+async def _history(gateway: Gateway, asked: ResponsesRequest, local: dict[str, StoredResponse]) -> list[Item]:
+    """Items from before the request, oldest first."""
+    if asked.previous_response_id is not None:
+        chain: list[StoredResponse] = []
+        following: str | None = asked.previous_response_id
+        while following is not None and following in local:
+            chain.insert(0, local[following])
+            following = local[following].previous_response_id
+        if following is not None:
+            kept = await response_chain(needs_history(gateway), following)
+            if kept is None:
+                raise response_not_found(following)
+            chain = [*kept, *chain]
+        return history_of(chain)
+    if asked.conversation is not None:
+        store = needs_history(gateway)
+        if await store.get_conversation(asked.conversation) is None:
+            raise conversation_not_found(asked.conversation)
+        return await store.items(asked.conversation)
+    return []
+
+
+async def _known_items(gateway: Gateway, asked: ResponsesRequest, history: list[Item]) -> dict[str, Item]:
+    return {item["id"]: item for item in [*history, *(i for i in asked.input if i["type"] != "item_reference")]}
+
+
+def _shown(asked: ResponsesRequest, prepared: PreparedRequest) -> ResponseAnswer:
+    sampling = prepared.sampling
+    return ResponseAnswer(
+        response_id=prepared.request_id,
+        model=asked.base.model or prepared.model.model_id,
+        created_at=int(time.time()),
+        shown=asked.shown,
+        max_output_tokens=asked.base.sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        parallel_tool_calls=asked.base.parallel_tool_calls,
+        top_logprobs=asked.base.top_logprobs,
+    )

@@ -1,0 +1,113 @@
+"""The Responses API over a WebSocket: several turns on one connection, one at a time, each streamed as messages.
+
+A turn may go on from one of this connection's own responses although it is not stored (``store: false``): the
+connection remembers them until it closes. ``response.cancel`` ends the turn in progress. Faults are events; the
+connection stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+
+import trio
+
+from smg_trio.api.openai.response_socket import SocketMessage, parse_socket_message, socket_error
+from smg_trio.api.openai.responses_stream import ResponseEventWriter
+from smg_trio.core.conversations import StoredResponse
+from smg_trio.core.errors import Conflict, SmgError
+from smg_trio.gateway.responding import Responding
+from smg_trio.gateway.state import Gateway
+
+_REMEMBERED = 1000
+"""Responses a connection remembers; a turn that goes on from an older one must have stored it."""
+
+Receive = Callable[[], Awaitable[str | bytes]]
+Send = Callable[[str], Awaitable[None]]
+
+
+class ResponseSocket:
+    """One connection. `run` it until the client leaves; leaving cancels the turn in progress."""
+
+    def __init__(self, gateway: Gateway, receive: Receive, send: Send) -> None:
+        self._gateway = gateway
+        self._receive = receive
+        self._send = send
+        self._remembered: dict[str, StoredResponse] = {}
+        self._turn: trio.CancelScope | None = None
+        self._cancelled = False
+
+    async def run(self) -> None:
+        """Take messages for ever; ends by cancellation, or by what `receive` raises when the client has gone."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                raw = await self._receive()
+                await self._take(raw.encode() if isinstance(raw, str) else raw, nursery)
+
+    async def _take(self, raw: bytes, nursery: trio.Nursery) -> None:
+        stream_id = None
+        try:
+            message = parse_socket_message(raw)
+            stream_id = message.stream_id
+            if message.kind == "response.cancel":
+                self._cancel()
+            elif self._turn is not None:
+                raise Conflict("a response is in progress on this connection; wait for its end or cancel it")
+            else:
+                self._turn = trio.CancelScope()
+                nursery.start_soon(self._run_turn, message, self._turn)
+        except SmgError as error:
+            await self._send_bytes(socket_error(error, stream_id))
+
+    def _cancel(self) -> None:
+        if self._turn is None:
+            raise Conflict("no response is in progress on this connection")
+        self._cancelled = True
+        self._turn.cancel()
+
+    async def _run_turn(self, message: SocketMessage, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._answer(message)
+            if self._cancelled:
+                cancelled = Conflict("the response was cancelled")
+                await self._send_bytes(socket_error(cancelled, message.stream_id))
+        except SmgError as error:
+            await self._send_bytes(socket_error(error, message.stream_id))
+        finally:
+            self._turn, self._cancelled = None, False
+
+    async def _answer(self, message: SocketMessage) -> None:
+        started = trio.current_time()
+        self._gateway.refuse_if_draining()
+        asked = message.request(self._gateway.limits)
+        responding = await Responding.prepare(
+            self._gateway, asked, f"resp_{token_hex(16)}", started=started, local=self._remembered
+        )
+        writer = ResponseEventWriter(responding.shown, as_messages=True, stream_id=message.stream_id)
+        measured = responding.begin()
+        try:
+            await self._send_lines(writer.head())
+            while not measured.answer.finished:
+                for update in await measured.next_updates():
+                    await self._send_lines(writer.update(update))
+            usage = measured.answer.usage()
+            await responding.keep(writer.response(usage))
+            self._remember(responding.stored(writer.response(usage)))
+            await self._send_lines(writer.usage_chunk(usage))
+        except SmgError as error:
+            await self._send_lines(writer.failed(error))
+        finally:
+            measured.close()
+
+    def _remember(self, response: StoredResponse) -> None:
+        self._remembered[response.response_id] = response
+        while len(self._remembered) > _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+
+    async def _send_lines(self, lines: bytes) -> None:
+        for line in lines.splitlines():
+            await self._send_bytes(line)
+
+    async def _send_bytes(self, message: bytes) -> None:
+        await self._send(message.decode())

@@ -1,0 +1,244 @@
+"""What is done with the text of one answer, decided once per request: `plan_answer`.
+
+* Thoughts are split off by the model's reasoning parser, armed by the end of the prompt.
+* Tools with ``auto`` are found by the model's tool-call parser; with ``required`` and ``named`` the engine is held to
+  calls, in the family's own form where there is one; with ``none`` markup stays text.
+* A constraint for calls takes the place of the client's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from smg_trio.core.requests import StructuredOutput
+from smg_trio.parsers.answer import AnswerParser
+from smg_trio.parsers.base import ToolParser
+from smg_trio.parsers.call_ids import MakeCallId, call_ids
+from smg_trio.parsers.constraints import (
+    ToolChoice,
+    callable_tools,
+    constrain_answer,
+    constrain_calls,
+    parameter_schema,
+)
+from smg_trio.parsers.registry import (
+    choose_reasoning_parser,
+    choose_tool_parser,
+    make_reasoning_parser,
+    make_tool_parser,
+    reads_frames,
+    thought_habit,
+    thought_state,
+)
+from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser
+
+MakeTool = Callable[[], ToolParser]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPlan:
+    """What to do for one request.
+
+    Attributes:
+        make_parser: a new parser for each choice; None: the text is shown as it comes.
+        structured_output: the constraint to send to the engine, calls or the client's own; None for none.
+        needs_special_tokens: detokenize with ``skip_special_tokens=False``; the parser takes out what must not show.
+        counts_reasoning: the answer may hold a thought, so its tokens are counted.
+        reasoning_ended: `GenerationRequest.reasoning_ended`: whether the prompt leaves no thought open, so that a
+            constraint holds from the first token; None where only the engine can tell.
+        tool_parser, reasoning_parser: names of what reads the answer, for logs and statistics.
+    """
+
+    make_parser: Callable[[], AnswerParser] | None = None
+    structured_output: StructuredOutput | None = None
+    needs_special_tokens: bool = False
+    counts_reasoning: bool = False
+    reasoning_ended: bool | None = None
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Thought:
+    """How the thought is read. `name` is None where nothing splits it off; `merged`: it is shown as content."""
+
+    name: str | None
+    opened: bool
+    ended: bool | None
+    merged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """How calls are read and made. `native`: name of the parser if it is the family's own."""
+
+    make: MakeTool | None = None
+    native: str | None = None
+    constraint: StructuredOutput | None = None
+    make_call_id: MakeCallId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """Makes the parser of one choice."""
+
+    thought: _Thought
+    calls: _Calls
+    json_answer: bool
+    hidden: frozenset[str]
+    single_call: bool
+
+    def __call__(self) -> AnswerParser:
+        thought, tool = self.thought, self.calls.make() if self.calls.make else None
+        if tool is not None:
+            tool.starts_in_reasoning = thought.opened
+        splits = make_reasoning_parser(thought.name, thought.opened, self.json_answer) if thought.name else None
+        return AnswerParser(
+            splits,
+            tool,
+            hidden=self.hidden,
+            make_call_id=self.calls.make_call_id,
+            single_call=self.single_call,
+            merged=thought.merged,
+        )
+
+
+def plan_answer(
+    *,
+    model_name: str = "",
+    template_source: str = "",
+    prompt_text: str = "",
+    continued_text: str = "",
+    tools: Sequence[Mapping[str, Any]] = (),
+    tool_choice: ToolChoice | None = None,
+    parallel_tool_calls: bool = True,
+    earlier_calls: int = 0,
+    constraint: StructuredOutput | None = None,
+    separate_reasoning: bool = True,
+    thinking: bool | None = None,
+    special_tokens: frozenset[str] = frozenset(),
+    skip_special_tokens: bool = True,
+    structural_tags: bool = True,
+    tool_flag: str | None = None,
+    tool_label: str | None = None,
+    reasoning_flag: str | None = None,
+    reasoning_label: str | None = None,
+) -> AnswerPlan:
+    """Decides everything about the text of an answer.
+
+    Args:
+        prompt_text: the rendered prompt, or its end (200 characters are looked at).
+        continued_text: the assistant's own text at the end of the prompt, where the answer goes on from it.
+        tools: ``{"type": "function", "function": {"name", "parameters", "strict"}}``.
+        tool_choice: None and ``none``: calls are not looked for.
+        parallel_tool_calls: False: calls behind the first are prevented, or left out.
+        earlier_calls: calls that the conversation holds (for families that number them).
+        constraint: the client's own.
+        separate_reasoning: False leaves a thought in the content.
+        thinking: whether the template's switch stands on thinking; None where it has none.
+        special_tokens: texts of the tokenizer's special tokens; the same object for each request of a model.
+        skip_special_tokens: what the client wants; False shows those that are no markup.
+        structural_tags: the engine takes xgrammar's structural tags (vLLM's xgrammar backend does).
+        tool_flag, reasoning_flag: the operator's word for the whole gateway.
+        tool_label, reasoning_label: the worker's labels.
+
+    Raises:
+        ConfigError: a flag or label is no known parser.
+    """
+    calls = _Calls()
+    if tools and tool_choice is not None and tool_choice.mode != "none":
+        family = choose_tool_parser(tool_flag, tool_label, model_name, template_source)
+        read = partial(_plan_calls, tools, tool_choice, family, template_source, earlier_calls)
+        calls = read(single=not parallel_tool_calls, structural_tags=structural_tags)
+    reasoning = choose_reasoning_parser(reasoning_flag, reasoning_label, model_name, template_source)
+    thought = _plan_thought(reasoning, prompt_text, continued_text, thinking)
+    structured = calls.constraint
+    if structured is None and constraint is not None:
+        structured = constrain_answer(reasoning, constraint) if structural_tags else constraint
+    if not separate_reasoning:
+        thought = _merge_thought(thought, calls)
+    needs, hidden = _special_tokens(thought.name, calls.native, special_tokens)
+    json_answer = structured is not None and structured.kind in ("json", "json_object")
+    recipe = _Recipe(
+        thought, calls, json_answer, hidden if skip_special_tokens else frozenset(), single_call=not parallel_tool_calls
+    )
+    return AnswerPlan(
+        make_parser=recipe if thought.name or calls.make else None,
+        structured_output=structured,
+        needs_special_tokens=needs,
+        counts_reasoning=thought.name is not None and not thought.merged,
+        reasoning_ended=thought.ended if structured is not None else None,
+        tool_parser=calls.native,
+        reasoning_parser=thought.name,
+    )
+
+
+def _plan_calls(
+    tools: Sequence[Mapping[str, Any]],
+    choice: ToolChoice,
+    family: str | None,
+    template_source: str,
+    earlier_calls: int,
+    *,
+    single: bool,
+    structural_tags: bool,
+) -> _Calls:
+    functions = callable_tools(tools, choice)
+    schemas = {name: parameter_schema(function) for name, function in functions.items()}
+    held = None
+    if functions:
+        held = constrain_calls(
+            functions,
+            choice,
+            parser=family,
+            single=single,
+            template_source=template_source,
+            structural_tags=structural_tags,
+        )
+    constraint = held.structured if held else None
+    if held is not None and not held.native:
+        forced = partial(ForcedCallParser, choice.name) if choice.mode == "named" and choice.name else ForcedListParser
+        return _Calls(partial(forced, schemas), None, constraint, call_ids(family, earlier_calls))
+    if family is None:
+        return _Calls()
+    return _Calls(partial(make_tool_parser, family, schemas), family, constraint, call_ids(family, earlier_calls))
+
+
+def _plan_thought(name: str | None, prompt: str, continued: str, thinking: bool | None) -> _Thought:
+    """Only the very end of the prompt says whether a thought is open; where it says nothing, the family's habit."""
+    if name is None:
+        return _Thought(None, opened=False, ended=None)
+    state = thought_state(name, prompt, continued)
+    if state is not None:
+        return _Thought(name, opened=state, ended=not state)
+    if thinking is False:
+        return _Thought(name, opened=False, ended=True)
+    return _Thought(name, opened=thought_habit(name), ended=None)
+
+
+def _merge_thought(thought: _Thought, calls: _Calls) -> _Thought:
+    """The thought as content: with its markers, unless something else could not be read with them in the text."""
+    split = thought.name is not None and (reads_frames(thought.name) or (calls.make is not None and not calls.native))
+    return _Thought(thought.name if split else None, thought.opened, thought.ended, merged=True)
+
+
+@lru_cache(maxsize=64)
+def _special_tokens(
+    reasoning: str | None, tool: str | None, special_tokens: frozenset[str]
+) -> tuple[bool, frozenset[str]]:
+    """Whether the parsers must see special tokens, and the ones to hide then.
+
+    A family's markers may be special tokens in one model's tokenizer and not in another's: the tokenizer decides.
+    """
+    parsers = [
+        *([make_reasoning_parser(reasoning)] if reasoning else []),
+        *([make_tool_parser(tool, {})] if tool else []),
+    ]
+    markup = "\0".join(marker for parser in parsers for marker in parser.markers)
+    needs = any(parser.needs_special_tokens for parser in parsers) or any(
+        token in markup for token in special_tokens if token
+    )
+    return needs, special_tokens if needs else frozenset()

@@ -1,0 +1,92 @@
+"""Calls that a JSON constraint made: a list of ``{"name", "parameters"}``, or the arguments of one named function.
+
+Without a constraint (an engine that has none) the same text may come out broken. What is not such JSON is content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.call_object import CallKeys, read_call
+from smg_trio.parsers.scanner import scanner_for
+from smg_trio.parsers.tape import Steps, read_until, skip_space
+
+_GAP_LIMIT = 64
+_NOTHING = scanner_for()
+
+
+class ForcedListParser(ToolParser):
+    """Parser of the list. Only declared names are calls; one object without a list is read as well."""
+
+    has_markers = False
+
+    def __init__(self, tools: ToolSchemas | None = None) -> None:
+        super().__init__(tools)
+        names: Set[str] = self.tools.keys()
+        self._keys = CallKeys(accepts=names.__contains__, alone=names.__contains__)
+
+    def script(self) -> Steps[None]:
+        tape = self.tape
+        tape.keep()
+        opener = yield from skip_space(tape)
+        if opener == "[":
+            tape.skip_to(tape.pos + 1)
+            yield from skip_space(tape)
+        while (yield from self._read_item()):
+            tape.keep()
+            separator = yield from skip_space(tape)
+            if separator in (",", "]"):
+                tape.skip_to(tape.pos + 1)
+            if separator != ",":
+                tape.drop()
+                yield from skip_space(tape)
+                break
+            yield from skip_space(tape)
+        else:
+            self.content(tape.kept())
+        yield from read_until(tape, _NOTHING, self.content)
+
+    def _read_item(self) -> Steps[bool]:
+        """One call; False: something else stands here, and what was read of it is kept."""
+        tape = self.tape
+        if (yield from skip_space(tape)) != "{":
+            return False
+        tape.skip_to(tape.pos + 1)
+        return (yield from read_call(self, self._keys))
+
+
+class ForcedCallParser(ToolParser):
+    """Parser of the arguments alone.
+
+    Args:
+        name: the function that the request named.
+    """
+
+    has_markers = False
+
+    def __init__(self, name: str, tools: ToolSchemas | None = None) -> None:
+        self._name = name
+        super().__init__(tools)
+
+    def script(self) -> Steps[None]:
+        tape = self.tape
+        tape.keep()
+        if (yield from skip_space(tape)) == "{" and (yield from self._is_object()):
+            self.begin_call(self._name)
+            yield from self.stream_arguments()
+            yield from skip_space(tape)
+        else:
+            self.content(tape.kept())
+        yield from read_until(tape, _NOTHING, self.content)
+
+    def _is_object(self) -> Steps[bool]:
+        """Whether a key or the end of the object follows the brace that stands here; nothing is read."""
+        tape = self.tape
+        while True:
+            rest = tape.text[tape.pos + 1 : tape.pos + 1 + _GAP_LIMIT]
+            if key := rest.lstrip():
+                return key[0] in ('"', "}")
+            if tape.closed or len(rest) == _GAP_LIMIT:
+                return True
+            yield

@@ -1,0 +1,74 @@
+"""What a chat request means for the prompt's arguments and for the reading of its answer. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from smg_trio.api.openai.chat import ChatRequest
+from smg_trio.parsers.plan import AnswerPlan, plan_answer
+from smg_trio.pipeline.models import ServedModel
+from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.tokenizer import Tokenizer
+
+PLAIN_TEXT = AnswerPlan()
+"""The answer's text is shown as it comes."""
+
+_EFFORTS_WITHOUT_THINKING = ("none", "minimal")
+
+
+def template_arguments(request: ChatRequest, template: ChatTemplate) -> dict[str, Any]:
+    """What the template gets beside the conversation; the request's own arguments win over derived ones.
+
+    `reasoning_effort` is passed on, and moves the template's thinking switch where it has one.
+    """
+    arguments: dict[str, Any] = {}
+    if request.reasoning_effort is not None:
+        arguments["reasoning_effort"] = request.reasoning_effort
+        toggle = template.thinking_toggle
+        if toggle is not None:
+            arguments[toggle.key] = request.reasoning_effort not in _EFFORTS_WITHOUT_THINKING
+    return arguments | dict(request.chat_template_kwargs)
+
+
+def is_thinking(request: ChatRequest, template: ChatTemplate) -> bool | None:
+    """Where the template's thinking switch stands for this request; None where it has none."""
+    toggle = template.thinking_toggle
+    if toggle is None:
+        return None
+    return bool(template_arguments(request, template).get(toggle.key, toggle.default))
+
+
+def check_parsers(model: ServedModel) -> None:
+    """Raises ConfigError if the operator named parsers for the model that nobody knows."""
+    plan_answer(tool_flag=model.tool_parser, reasoning_flag=model.reasoning_parser)
+
+
+def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> AnswerPlan:
+    """What is done with the text of the request's answer."""
+    template = model.text.template_for(tools=bool(request.tools))
+    last = request.messages[-1] if request.messages else {}
+    continued = last.get("content") if request.continue_final_message else ""
+    return plan_answer(
+        tool_flag=model.tool_parser,
+        reasoning_flag=model.reasoning_parser,
+        model_name=f"{model.model_id} {model.root}",
+        template_source="" if template is None else template.source,
+        prompt_text=prompt_text,
+        continued_text=continued if isinstance(continued, str) else "",
+        tools=request.tools,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        earlier_calls=sum(len(message.get("tool_calls") or ()) for message in request.messages),
+        constraint=request.sampling.structured_output,
+        separate_reasoning=request.separate_reasoning,
+        thinking=None if template is None else is_thinking(request, template),
+        special_tokens=special_texts(model.text.tokenizer),
+        skip_special_tokens=request.sampling.skip_special_tokens,
+    )
+
+
+@lru_cache(maxsize=16)
+def special_texts(tokenizer: Tokenizer) -> frozenset[str]:
+    """The texts of the tokenizer's special tokens: one object per tokenizer."""
+    return frozenset(tokenizer.added_tokens[token_id] for token_id in tokenizer.special_ids)

@@ -1,0 +1,175 @@
+"""The workers of this gateway and the choice among them. Never waits; the registry does.
+
+A worker takes requests while it is ready, its breaker admits one, and it is not overloaded while another one is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+import trio
+
+from smg_trio.core.errors import ModelNotFound, NoReadyWorker
+from smg_trio.core.workers import WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.routing.breaker import Breaker, BreakerState, is_failure
+from smg_trio.routing.lease import Lease, Verdict
+from smg_trio.routing.lifecycle import Lifecycle
+from smg_trio.routing.overload import WorkersOverloaded
+from smg_trio.routing.policies import Policy, RoutingContext
+from smg_trio.routing.rules import RoutingRules
+from smg_trio.worker.nursery import Worker
+
+
+class Entry:
+    """One worker in the roster.
+
+    Attributes:
+        leases: open leases.
+        selections: leases so far.
+        scope: cancelling it ends the worker; `ended` is set when its sockets are closed.
+    """
+
+    def __init__(self, worker: Worker, rules: RoutingRules) -> None:
+        self.worker = worker
+        self._rules = rules
+        self.lifecycle = Lifecycle()
+        self.breaker: Breaker | None = None
+        self.leases = 0
+        self.selections = 0
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+        self._idle = trio.Event()
+        self._configure(worker.spec)
+
+    def _configure(self, spec: WorkerSpec) -> None:
+        self.lifecycle.thresholds = self._rules.health.with_overrides(spec.health)
+        self._overload = self._rules.overload_of(spec.overload)
+        limits = self._rules.breaker_of(spec.breaker)
+        if limits is None:
+            self.breaker = None
+        elif self.breaker is None or self.breaker.limits != limits:
+            self.breaker = Breaker(limits)
+
+    def update(self, spec: WorkerSpec) -> None:
+        """Tell the living worker anew; its identity (see `same_identity`) must not change."""
+        self.worker.spec = spec
+        self._configure(spec)
+
+    def same_identity(self, spec: WorkerSpec) -> bool:
+        """Whether a worker told `spec` could go on with this one's connection."""
+        now = self.worker.spec
+        names = ("url", "protocol", "engine_count", "handshake_address", "model_id", "vocab_size")
+        return all(getattr(now, name) == getattr(spec, name) for name in names)
+
+    def drain_limit_s(self) -> float:
+        """How long its answers may go on once it is to be removed."""
+        own = self.worker.spec.health.drain_settle_secs
+        return self._rules.drain_limit_s if own is None else own
+
+    def observe(self) -> WorkerState:
+        """Its state, after a look at its connection. New engines start with a clean record."""
+        if self.lifecycle.observe(self.worker.state) and self.lifecycle.state is WorkerState.READY and self.breaker:
+            self.breaker.reset()
+        return self.lifecycle.state
+
+    def takes_requests(self, now: float) -> bool:
+        """Whether it is ready and its breaker lets a request through."""
+        return self.observe() is WorkerState.READY and (self.breaker is None or self.breaker.admits(now))
+
+    def overloaded(self) -> bool:
+        """See `overload`."""
+        return self._overload.active and self._overload.overloaded(self.worker.snapshot().ranks)
+
+    def reason(self) -> str:
+        """Why it takes no requests, in words for people; empty if it is ready."""
+        if self.observe() is WorkerState.READY:
+            is_open = self.breaker is not None and self.breaker.statistics().state is not BreakerState.CLOSED
+            return "circuit breaker open" if is_open else self.worker.snapshot().reason
+        if self.lifecycle.state is WorkerState.DRAINING:
+            return "draining"
+        return self.worker.snapshot().reason or self.lifecycle.state.value
+
+    def snapshot(self) -> WorkerSnapshot:
+        """The worker as it is now, with this room's word on its state."""
+        reason = self.reason()
+        seen = self.worker.snapshot()
+        return WorkerSnapshot(
+            spec=seen.spec,
+            state=self.lifecycle.state,
+            reason=reason,
+            in_flight=seen.in_flight,
+            lockstep=seen.lockstep,
+            wave=seen.wave,
+            ranks=seen.ranks,
+            handshake_address=seen.handshake_address,
+        )
+
+    def lease(self, now: float) -> Lease:
+        """Count a request in."""
+        self.leases += 1
+        self.selections += 1
+        breaker = self.breaker
+        ticket = 0 if breaker is None else breaker.begins(now)
+        return Lease(self.worker, partial(self._close_lease, breaker, ticket))
+
+    def _close_lease(self, breaker: Breaker | None, ticket: int, verdict: Verdict) -> None:
+        self.leases -= 1
+        if not self.leases:
+            self._idle.set()
+            self._idle = trio.Event()
+        if breaker is not None:
+            breaker.ends(ticket, _judge(verdict), trio.current_time())
+
+    async def wait_idle(self) -> None:
+        """Wait until no lease is open."""
+        while self.leases:
+            await self._idle.wait()
+
+
+def _judge(verdict: Verdict) -> bool | None:
+    if verdict is None or isinstance(verdict, bool):
+        return verdict
+    return False if is_failure(verdict) else None
+
+
+class Roster:
+    """All entries by worker id, in order of registration."""
+
+    def __init__(self, policy: Policy, rules: RoutingRules) -> None:
+        self.policy = policy
+        self._rules = rules
+        self.entries: dict[str, Entry] = {}
+
+    def of_model(self, model: str) -> list[Entry]:
+        """The entries that serve the model."""
+        return [entry for entry in self.entries.values() if entry.worker.spec.model_id == model]
+
+    def choose(self, model: str, context: RoutingContext, avoid: Collection[str], now: float) -> Entry:
+        """The worker for a request. Those of `avoid` are taken only if there is no other.
+
+        Raises ModelNotFound, NoReadyWorker with the workers' own reasons, WorkersOverloaded if the rules say so.
+        """
+        entries = self.of_model(model)
+        if not entries:
+            raise ModelNotFound(model)
+        able = [entry for entry in entries if entry.takes_requests(now)]
+        if not able:
+            reasons = "; ".join(f"{entry.worker.spec.url}: {entry.reason()}" for entry in entries)
+            raise NoReadyWorker(f"No worker for model `{model}` is ready ({reasons}).")
+        if avoid:
+            able = [entry for entry in able if entry.worker.spec.worker_id not in avoid] or able
+        if len(able) > 1 or self._rules.shed_overload:
+            able = self._spare_overloaded(model, able)
+        if len(able) == 1 and len(entries) == 1:
+            return able[0]
+        chosen = self.policy.choose([entry.worker for entry in able], context, now)
+        return self.entries[chosen.spec.worker_id]
+
+    def _spare_overloaded(self, model: str, able: list[Entry]) -> list[Entry]:
+        spared = [entry for entry in able if not entry.overloaded()]
+        if spared:
+            return spared
+        if self._rules.shed_overload:
+            raise WorkersOverloaded(f"Every worker for model `{model}` is overloaded.")
+        return [min(able, key=lambda entry: entry.worker.load)]

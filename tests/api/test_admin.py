@@ -1,0 +1,57 @@
+"""Engine administration: options are read strictly, answers are vLLM's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from smg_trio.api import admin
+from smg_trio.core.errors import InvalidRequest
+
+
+def test_options_come_in_the_query_or_the_body() -> None:
+    assert admin.parse_sleep({}) == admin.SleepRequest(level=1, mode="abort")
+    assert admin.parse_sleep({"level": "2", "mode": "wait"}) == admin.SleepRequest(level=2, mode="wait")
+    assert admin.parse_wake([]).tags is None
+    assert admin.parse_wake(["weights", "kv_cache"]).tags == ("weights", "kv_cache")
+    assert admin.parse_cache_reset({"reset_external": "true"}) == admin.CacheReset(reset_external=True)
+    assert admin.parse_profile(b"") == admin.ProfileRequest()
+    assert admin.parse_profile(b'{"max_iterations":3}').max_iterations == 3
+
+
+def test_adapters_are_named_and_found() -> None:
+    loaded = admin.parse_load_lora(b'{"lora_name":"a","lora_path":"/x","load_inplace":true}')
+    assert loaded == admin.LoraRequest(name="a", path="/x", load_inplace=True)
+    assert admin.parse_unload_lora(b'{"lora_name":"a","lora_int_id":3}') == admin.LoraRequest(name="a", adapter_id=3)
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "param"),
+    [
+        (admin.parse_sleep, {"level": "3"}, "level"),
+        (admin.parse_sleep, {"mode": "x"}, "mode"),
+        (admin.parse_wake, ["x"], "tags[0]"),
+        (admin.parse_cache_reset, {"reset_external": "perhaps"}, "reset_external"),
+        (admin.parse_profile, b'{"delay_iterations":-1}', "delay_iterations"),
+        (admin.parse_load_lora, b'{"lora_name":"a"}', "lora_path"),
+        (admin.parse_load_lora, b'{"lora_name":"","lora_path":"/x"}', "lora_name"),
+        (admin.parse_unload_lora, b"{}", "lora_name"),
+    ],
+)
+def test_refusals_name_the_parameter(read: Callable[[Any], object], given: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read(given)
+    assert caught.value.param == param
+
+
+def test_answers_are_vllms() -> None:
+    assert json.loads(admin.sleeping_body(1)) == {"status": "sleeping", "level": 1}
+    assert json.loads(admin.awake_body(None, fully=True)) == {"status": "awake", "tags": None}
+    assert json.loads(admin.awake_body(("weights",), fully=False)) == {"status": "sleeping", "tags": ["weights"]}
+    assert json.loads(admin.is_sleeping_body(True)) == {"is_sleeping": True}
+    assert json.loads(admin.cache_reset_body(False)) == {"success": False}
+    assert admin.lora_text("a", loaded=True) == "Success: LoRA adapter 'a' added successfully."
+    assert admin.lora_text("a", loaded=False) == "Success: LoRA adapter 'a' removed successfully."

@@ -1,0 +1,213 @@
+"""Requests that are wrong: each gets an OpenAI-shaped JSON error, none a 5xx, and none harms the next one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from .harness import HELLO, HI, MODEL, PATIENCE_S, connect, error_of, events, open_gateway, post, read_to_end
+
+POSTS = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/tokenize",
+    "/detokenize",
+    "/v1/tokenize",
+    "/v1/detokenize",
+]
+BODIES: dict[str, bytes] = {
+    "array": b"[]",
+    "text": b'"x"',
+    "number": b"7",
+    "null": b"null",
+    "cut": b"{",
+    "empty": b"",
+    "not_utf8": b'{"model": "\xff\xfe"}',
+    "nan": b'{"model": "m", "temperature": NaN, "messages": [], "prompt": "x", "tokens": [1]}',
+    "infinity": b'{"model": "m", "x": -Infinity}',
+    "deep_arrays": b"[" * 5000 + b"]" * 5000,
+    "deep_objects": b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    "deep_inside": b'{"model": "m", "messages": ' + b"[" * 900 + b"]" * 900 + b"}",
+    "huge_number": b'{"model": "m", "max_tokens": ' + b"9" * 5000 + b"}",
+    "huge_float": b'{"model": "m", "temperature": 1e999, "messages": [{"role": "user", "content": "x"}]}',
+    "lone_surrogate": b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}], "prompt": "\\ud800"}',
+    "trailing": b'{"model": "m"} x',
+    "control": b'{"model": "m\n"}',
+    "comment": b'{"model": "m" /* hello */}',
+    "single_quotes": b"{'model': 'm'}",
+    "utf16": '{"model": "m"}'.encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("path", POSTS)
+async def test_bodies_that_are_no_json_object_are_refused_as_json(tmp_path: Path, path: str) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        for name, body in BODIES.items():
+            with trio.fail_after(2):
+                answer = await bench.http.post(path, content=body, headers={"content-type": "application/json"})
+            error = error_of(answer, 400)
+            assert error["type"] == "invalid_request_error", name
+        assert bench.engine.received == []
+        assert (await bench.chat()).status_code == 200
+
+
+async def test_of_duplicate_keys_the_last_wins_and_unknown_fields_are_ignored(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        body = b'{"messages": 7, "max_tokens": 1, "max_tokens": 3, "messages": [{"role": "user", "content": "hi"}], "x": {}}'
+        answer = await bench.http.post("/v1/chat/completions", content=body)
+        assert answer.status_code == 200
+        assert bench.engine.received[-1].max_tokens == 3
+
+
+@pytest.mark.parametrize("path", POSTS)
+async def test_every_field_of_the_wrong_type_is_a_400(tmp_path: Path, path: str) -> None:
+    values: list[Any] = [None, True, -1, 0, 1.5, 10**30, "", "x", [], {}, [None], [[]], [{}], {"a": None}, "\u0000"]
+    fields = ["model", "messages", "prompt", "tokens", "stream", "stream_options", "n", "stop", "logit_bias", "tools",
+              "tool_choice", "response_format", "logprobs", "top_logprobs", "seed", "user", "metadata", "echo",
+              "max_tokens", "temperature", "chat_template_kwargs", "documents", "structured_outputs", "priority",
+              "vllm_xargs", "kv_transfer_params", "bad_words", "prompt_logprobs", "truncate_prompt_tokens",
+              "add_special_tokens", "reasoning_effort", "request_id", "rid", "suffix", "best_of", "cache_salt",
+              "repetition_detection", "return_token_ids", "parallel_tool_calls", "logprob_token_ids"]  # fmt: skip
+    base: dict[str, Any] = {"model": MODEL, "max_tokens": 2}
+    base |= {"messages": HI} if "chat" in path else {"tokens": [1]} if "detok" in path else {"prompt": "hi"}
+    async with open_gateway(tmp_path, HELLO) as bench:
+        for field in fields:
+            for value in values:
+                answer = await bench.http.post(path, json=base | {field: value})
+                shown = (field, value, answer.text[:200])
+                assert answer.status_code in (200, 400, 404), shown
+                if answer.status_code != 200:
+                    error_of(answer, answer.status_code)
+                elif "text/event-stream" in answer.headers["content-type"]:
+                    assert events(answer.text)[-1] == "[DONE]"
+        await bench.wait_idle()
+        assert bench.engine.exit_reason is None
+        assert (await bench.chat()).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_an_unknown_model_is_a_404(tmp_path: Path, path: str) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        answer = await bench.http.post(path, json={"model": "other", "messages": HI, "prompt": "x"})
+        error = error_of(answer, 404)
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+        assert "other" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/nope", 404),
+        ("POST", "/v1/chat", 404),
+        ("POST", "/v1/chat/completions/", 404),
+        ("POST", "//v1/chat/completions", 404),
+        ("POST", "/V1/chat/completions", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("PUT", "/v1/chat/completions", 405),
+        ("DELETE", "/v1/completions", 405),
+        ("POST", "/health", 405),
+        ("POST", "/v1/models", 405),
+        ("GET", "/metrics", 404),
+    ],
+)
+async def test_unknown_routes_and_methods_are_json_errors(tmp_path: Path, method: str, path: str, status: int) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
+        answer = await bench.http.request(method, bench.base_url + path, json={})
+        error_of(answer, status)
+        assert answer.headers["x-request-id"]
+        if status == 405:
+            assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_over_the_limit_is_a_413(tmp_path: Path, path: str, lane: str, chunked: bool) -> None:
+    async with open_gateway(tmp_path, HELLO, max_payload_size=1000, http_lane=lane) as bench:
+        body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
+
+        async def pieces() -> Any:
+            for start in range(0, len(body), 300):
+                yield body[start : start + 300]
+
+        answer = await bench.http.post(path, content=pieces() if chunked else body)
+        error_of(answer, 413)
+        assert (await bench.chat()).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_a_content_type_that_is_not_json_is_a_415(tmp_path: Path, path: str) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+            error_of(await bench.http.post(path, content=b"{}", headers={"content-type": content_type}), 415)
+        for content_type in ("application/json", "application/json; charset=utf-8", "APPLICATION/JSON", ""):
+            body = json.dumps({"messages": HI, "max_tokens": 1} if "chat" in path else {"prompt": "x"}).encode()
+            answer = await bench.http.post(path, content=body, headers={"content-type": content_type})
+            assert answer.status_code == 200, (content_type, answer.text)
+
+
+async def test_nothing_at_all_stands_in_for_a_missing_engine(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
+        for answer in (await bench.chat(), await bench.chat(stream=True), await bench.completion()):
+            assert error_of(answer, 503)["code"] == "no_available_workers"
+        assert error_of(await bench.chat(model="other"), 404)["code"] == "model_not_found"
+        assert error_of(await bench.chat(messages=7), 400)["param"] == "messages"
+
+
+async def test_a_head_request_has_no_body(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        for path in ("/health", "/v1/models", "/readiness"):
+            answer = await bench.http.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")
+
+
+async def test_a_large_body_is_taken_and_others_go_on_meanwhile(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        async with trio.open_nursery() as nursery:
+
+            async def large() -> None:
+                answer = await bench.chat(messages=[{"role": "user", "content": "x y " * 1_000_000}])
+                assert error_of(answer, 400)["code"] == "context_length_exceeded"
+
+            nursery.start_soon(large)
+            for _ in range(5):
+                with trio.fail_after(PATIENCE_S):
+                    assert (await bench.chat()).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+async def test_broken_http_ends_its_own_connection_only(tmp_path: Path, text: bytes) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        async with await connect(bench.port) as stream:
+            await stream.send_all(text)
+            answer = await read_to_end(stream)
+        if answer:
+            assert b" 4" in answer.split(b"\r\n")[0]
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
+        assert (await bench.chat()).status_code == 200
+
+
+async def test_a_null_byte_or_a_control_character_in_text_is_text(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        answer = await bench.chat(messages=[{"role": "user", "content": "a\u0000\u0007\u2028b"}], stop=["\u0000"])
+        assert answer.status_code == 200
+
+
+async def test_post_helper_speaks_what_the_gateway_hears(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench, await connect(bench.port) as stream:
+        await stream.send_all(post("/v1/completions", {"model": MODEL, "prompt": "hi"}, "Connection: close"))
+        assert b"Hello world" in await read_to_end(stream)
