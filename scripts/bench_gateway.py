@@ -181,7 +181,8 @@ def main() -> int:
         report = run(options, setting)
     print(f"machine: {report['machine']}; {report['options']}; medians")
     for name, results in report["medians"].items():
-        print(f"\n{name}\n\n{table(results)}")
+        counts = [len(one) for one in report["rounds"][name].values()]
+        print(f"\n{name}, rounds: {min(counts)}\n\n{table(results)}")
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     own = [results["smg-trio"] for results in report["medians"].values() if "smg-trio" in results]

@@ -337,6 +337,8 @@ def check_settings(settings: Settings) -> None:
     for alias in settings.model_alias:
         if not all(alias.partition("=")):
             raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.")
+    if settings.api_key is not None and not settings.api_key.strip():
+        raise ConfigError("--api-key", "must not be empty: an empty key is the same as none.", "Leave it out for none.")
     for name in ("port", "prometheus_port"):
         if not 0 <= getattr(settings, name) <= 65535:
             raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")

@@ -164,7 +164,8 @@ class Client:
 def _child(
     pipe: Connection, scenario: Scenario, port: int, model: str, words: Words, first_seed: int, core: int
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent closes the pipe, or waits for the end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends this process with SIGTERM
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.sched_setaffinity(0, {core})
     gc.disable()
     prepared = exchanges(scenario, model, words, first_seed)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.fields import Reader, boolean, filled_string, integer, one_of, read_fields, refuse, within
+from smg_trio.api.fields import Reader, boolean, filled_string, integer, one_of, read_fields, refuse, string, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,17 @@ class SleepRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeRequest:
-    """``/wake_up``: which memory to bring back (``weights``, ``kv_cache``); None is all of it."""
+    """``/wake_up``: what to bring back (memory: ``weights``, ``kv_cache``; ``scheduling``); None is all of it."""
 
     tags: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequest:
+    """``/pause``: what happens to running requests, and whether the caches are emptied."""
+
+    mode: str = "abort"
+    clear_cache: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,7 @@ class LoraRequest:
         path: of the weights; None to unload.
         adapter_id: the engine's number for it, where the client names one.
         load_inplace: replace an adapter of the same name.
+        base_model: the model it adapts; "" is the only one there is.
     """
 
     name: str
@@ -65,6 +74,7 @@ class LoraRequest:
     adapter_id: int | None = None
     load_inplace: bool = False
     is_3d_weight: bool = False
+    base_model: str = ""
 
 
 def parse_sleep(query: Mapping[str, str]) -> SleepRequest:
@@ -72,10 +82,15 @@ def parse_sleep(query: Mapping[str, str]) -> SleepRequest:
     return SleepRequest(**read_fields(query, _SLEEP_READERS))
 
 
+def parse_pause(query: Mapping[str, str]) -> PauseRequest:
+    """Read the query of ``/pause``. Raises InvalidRequest naming the parameter."""
+    return PauseRequest(**read_fields(query, _PAUSE_READERS))
+
+
 def parse_wake(tags: Sequence[str]) -> WakeRequest:
     """Read the ``tags`` of ``/wake_up``, which may be repeated. Raises InvalidRequest."""
     for index, tag in enumerate(tags):
-        one_of(("weights", "kv_cache"))(tag, f"tags[{index}]")
+        one_of(("weights", "kv_cache", "scheduling"))(tag, f"tags[{index}]")
     return WakeRequest(tags=tuple(tags) or None)
 
 
@@ -101,6 +116,7 @@ def parse_load_lora(body: bytes) -> LoraRequest:
         adapter_id=found.get("lora_int_id"),
         load_inplace=found.get("load_inplace", False),
         is_3d_weight=found.get("is_3d_lora_weight", False),
+        base_model=found.get("base_model_name", ""),
     )
 
 
@@ -127,6 +143,60 @@ def is_sleeping_body(is_sleeping: bool) -> bytes:
     return _body({"is_sleeping": is_sleeping})
 
 
+def status_body(status: str) -> bytes:
+    """What ``/pause`` and ``/resume`` answer."""
+    return _body({"status": status})
+
+
+def is_paused_body(is_paused: bool) -> bytes:
+    """What ``/is_paused`` answers."""
+    return _body({"is_paused": is_paused})
+
+
+def flushed_body(*, flushed: int, skipped: int, failed: Sequence[str]) -> bytes:
+    """What ``/flush_cache`` answers: how many workers' prefix caches are empty now.
+
+    Args:
+        flushed: workers whose engines have done it.
+        skipped: workers whose engine protocol has no way to ask.
+        failed: URLs of workers that would not.
+    """
+    message = f"Flushed the caches of {flushed} workers"
+    if skipped:
+        message += f" ({skipped} ZMQ workers skipped: no cache-flush RPC)"
+    if failed:
+        message += f"; failed: {', '.join(failed)}"
+    value = {
+        "status": "partial_success" if failed else "success",
+        "message": message,
+        "workers_flushed": flushed,
+        "total_http_workers": 0,
+        "total_grpc_workers": 0,
+        "total_zmq_workers_skipped": skipped,
+        "total_workers": flushed + skipped + len(failed),
+    }
+    return _body(value)
+
+
+def profiled_body(action: str, successful: Sequence[str], failed: Sequence[tuple[str, str]]) -> bytes:
+    """What ``/start_profile`` and ``/stop_profile`` answer.
+
+    Args:
+        action: ``start`` or ``stop``.
+        successful: URLs of workers.
+        failed: URL and reason of each worker that would not.
+    """
+    value = {
+        "status": "partial_success" if failed else "success",
+        "message": f"Profile {action}: {len(successful)} succeeded, {len(failed)} failed",
+        "workers_profiled": len(successful),
+        "total_workers": len(successful) + len(failed),
+        "successful": list(successful),
+        "failed": [{"worker": url, "error": reason} for url, reason in failed],
+    }
+    return _body(value)
+
+
 def cache_reset_body(success: bool) -> bytes:
     """What ``/reset_prefix_cache`` answers."""
     return _body({"success": success})
@@ -142,6 +212,7 @@ def _body(value: Mapping[str, Any]) -> bytes:
 
 
 _SLEEP_READERS: dict[str, Reader] = {"level": within(integer, 0, 2), "mode": one_of(("abort", "wait", "keep"))}
+_PAUSE_READERS: dict[str, Reader] = {"mode": one_of(("abort", "wait", "keep")), "clear_cache": boolean}
 _RESET_READERS: dict[str, Reader] = {"reset_running_requests": boolean, "reset_external": boolean}
 _PROFILE_READERS: dict[str, Reader] = {
     "profile_prefix": filled_string,
@@ -154,4 +225,5 @@ _LORA_READERS: dict[str, Reader] = {
     "lora_int_id": within(integer, 1),
     "load_inplace": boolean,
     "is_3d_lora_weight": boolean,
+    "base_model_name": string,
 }

@@ -261,7 +261,7 @@ def cosine_similarity(first: Sequence[float], second: Sequence[float]) -> float:
     """How alike two embeddings float[D] are, -1..1: the score of a model that only embeds. 0 if one is null."""
     dot = sum(a * b for a, b in zip(first, second, strict=True))
     norms = sqrt(sum(a * a for a in first)) * sqrt(sum(b * b for b in second))
-    return dot / norms if norms else 0.0
+    return max(-1.0, min(1.0, dot / norms)) if norms else 0.0
 
 
 _SCORE_NAMES = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))

@@ -55,6 +55,13 @@ class UnsupportedFeature(ClientFault):
     code = "unsupported_feature"
 
 
+class NotImplementedByEngine(ClientFault):
+    """Something that this engine protocol has no way to ask for, whatever the request says."""
+
+    code = "not_implemented"
+    status = 501
+
+
 class ModelNotFound(ClientFault):
     """No worker serves the named model."""
 

@@ -93,11 +93,20 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingParams:
-    """What is pooled instead of generated (embeddings, scores, classes)."""
+    """What is pooled instead of generated (embeddings, scores, classes).
+
+    Attributes:
+        use_activation: an engine takes None for False, so that whoever knows the model decides.
+        skip_reading_prefix_cache: what is pooled per token must be computed for every token.
+        second_text_start: position of the first token of the second of two texts, for models that embed which of
+            the two a token belongs to; None for all others.
+    """
 
     task: str
     dimensions: int | None = None
     use_activation: bool | None = None
+    skip_reading_prefix_cache: bool | None = None
+    second_text_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

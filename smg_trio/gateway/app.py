@@ -93,6 +93,7 @@ async def _neutral_request(gateway: Gateway, path_parameters: dict[str, str]) ->
         client_named_request=named,
         path_parameters=path_parameters,
         query=incoming.args.to_dict(),
+        repeated=dict(incoming.args.lists()),
     )
 
 
@@ -144,6 +145,7 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
         response = failure(_fault_of(error, incoming.method, incoming.path))
         headers = {name.lower(): value for name, value in incoming.headers.items()}
         response.headers.append(("x-request-id", request_id_of(headers, gateway.settings.request_id_headers)[0]))
+        response.headers += cors_headers(headers.get("origin"), gateway.settings.cors_allowed_origins)
         if isinstance(error, MethodNotAllowed) and error.valid_methods:
             response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
         gateway.metrics.http_response("unmatched", response.status, "")

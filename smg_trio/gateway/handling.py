@@ -33,7 +33,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     try:
         if not route.public:
             check_key(gateway.settings.api_key, request.headers)
-        if route.method == "POST":
+        if route.method == "POST" and request.body:
             _check_content_type(request.headers)
         response = await route.endpoint(gateway, request)
         code = ""
@@ -68,7 +68,8 @@ def check_key(expected: str | None, headers: Mapping[str, str]) -> None:
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         given = headers.get("x-api-key", "")
-    if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), expected.encode("utf-8", "replace")):
+    # Header values are text of one byte per character; the client meant UTF-8 by them.
+    if not hmac.compare_digest(given.strip().encode("latin-1", "replace"), expected.strip().encode("utf-8", "replace")):
         raise Unauthorized("Incorrect API key provided." if given else "An API key is required.")
 
 

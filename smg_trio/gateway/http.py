@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +14,8 @@ class Request:
     Attributes:
         headers: by lower-case name; of repeated ones the last.
         request_id: the client's (from its headers) or a new one; echoed, never an engine's key.
-        path_parameters, query: by name; of repeated query parameters the last.
+        path_parameters, query: by name; of repeated query parameters the first.
+        repeated: every value of each query parameter.
     """
 
     method: str
@@ -25,6 +26,7 @@ class Request:
     client_named_request: bool = False
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
+    repeated: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 class ByteStream(Protocol):

@@ -211,6 +211,7 @@ async def _serve(
             logger.info("listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
             task_status.started(RunningGateway(gateway, server, metrics_server, shutdown))
             http.start_soon(_shut_down, gateway, shutdown, http_end)
+            serving.start_soon(_cut_when_told, shutdown, http_end)
         metrics_end.cut()
         serving.cancel_scope.cancel()
 
@@ -239,18 +240,17 @@ async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shut
     await shutdown.wait_asked()
     gateway.start_draining()
     grace_s = gateway.settings.shutdown_grace_period_secs
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_cut_when_told, shutdown, http_end)
-        with trio.move_on_after(grace_s):
-            with trio.move_on_after(min(_SETTLE_S, grace_s / 2)):
-                await gateway.wait_no_answers()
-            http_end.begin(grace_s + _CUT_AFTER_S)
+    deadline = trio.current_time() + grace_s
+    with trio.move_on_at(deadline):
+        with trio.move_on_after(min(_SETTLE_S, grace_s / 2)):
             await gateway.wait_no_answers()
-        if gateway.answers:
-            logger.warning("ending %d answers that outlived the grace period", gateway.answers)
-            gateway.registry.fail_everything(ShuttingDown("The server is shutting down."))
+        # Answers that have been generated are still being sent: slow readers too have until the deadline.
+        http_end.begin(deadline + _CUT_AFTER_S - trio.current_time())
+        await gateway.wait_no_answers()
+    if gateway.answers:
+        logger.warning("ending %d answers that outlived the grace period", gateway.answers)
+        gateway.registry.fail_everything(ShuttingDown("The server is shutting down."))
         http_end.begin(_CUT_AFTER_S)
-        nursery.cancel_scope.cancel()
 
 
 async def _cut_when_told(shutdown: GatewayShutdown, http_end: Shutdown) -> None:

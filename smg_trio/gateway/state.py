@@ -8,6 +8,7 @@ from smg_trio.api.limits import RequestLimits
 from smg_trio.config import Settings
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.adapters import Adapters
 from smg_trio.gateway.background import BackgroundTasks
 from smg_trio.gateway.deadlines import DeadlineQueue
 from smg_trio.gateway.metrics import Metrics
@@ -22,6 +23,7 @@ class Gateway:
 
     Attributes:
         history: None where nothing is kept.
+        adapters: LoRA adapters, which are models too.
         background: answers that nobody waits for.
         answers: answers being generated now, streamed or not.
     """
@@ -33,6 +35,7 @@ class Gateway:
         self.registry = registry
         self.catalog = catalog
         self.history = history
+        self.adapters = Adapters(catalog, registry)
         self.background = BackgroundTasks()
         self.preparer = Preparer()
         self.limits = RequestLimits(max_logprobs=settings.max_logprobs)

@@ -185,7 +185,8 @@ class Supervisor:
             remedy = (
                 f"\nIs {command.backend} installed for {command.words[0]}? --engine-python names another interpreter."
             )
-        return f"{command.name} {death.reason} before it was ready. Its last lines:{quoted(lines)}{remedy}"
+        early = "" if death.exit_code is None else " before it was ready"
+        return f"{command.name} {death.reason}{early}. Its last lines:{quoted(lines)}{remedy}"
 
 
 def _is_lost(snapshot: WorkerSnapshot) -> bool:

@@ -107,6 +107,9 @@ async def run_serve(
     not start. However it ends, no engine process and no file of the workers' sockets is left.
     """
     running = _Serve(plan, run_gateway, ask_gateway_end, say or _print)
+    if plan.serve.replicas == 1:
+        retries = "" if plan.serve.engine_count > 1 else ", no retries"
+        logger.info("one worker: policy passthrough, no circuit breaker%s", retries)
     try:
         async with trio.open_nursery() as around:
             await around.start(running.watch_signals)
@@ -121,7 +124,9 @@ async def run_serve(
 
 
 def _print(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    # Whoever read our stderr may be gone: that costs the lines, not the engines.
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 class _Serve:
@@ -198,7 +203,8 @@ class _Serve:
         ]
 
     def _give_up(self, failure: SmgError) -> None:
-        if self._failure is None:
+        # Once it is ending anyway, an engine's death is no failure: some supervisors signal all processes at once.
+        if self._failure is None and self._signal is None:
             self._failure = failure
             logger.error("%s", failure.message)
             self._ask_gateway_end()

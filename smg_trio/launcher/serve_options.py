@@ -125,7 +125,8 @@ def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOp
 def settings_of(serve: ServeOptions, worker_urls: Sequence[str]) -> Settings:
     """The gateway's settings for these workers.
 
-    One worker leaves nothing to choose, so the policy is then ``passthrough`` whatever was asked.
+    As with the reference, one worker leaves nothing to choose (``passthrough`` whatever was asked), nothing to keep
+    away from (no circuit breaker) and, if it is one engine, nowhere else to try again (no retries).
     """
     values: dict[str, Any] = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, "model_path": serve.model}
     values |= serve.given
@@ -135,7 +136,9 @@ def settings_of(serve: ServeOptions, worker_urls: Sequence[str]) -> Settings:
         "zmq_engine_count": serve.engine_count,
     }
     if serve.replicas == 1:
-        values["policy"] = "passthrough"
+        values |= {"policy": "passthrough", "disable_circuit_breaker": True}
+        if serve.engine_count == 1:
+            values["disable_retries"] = True
     return Settings(**values)
 
 

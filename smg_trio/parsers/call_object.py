@@ -67,13 +67,18 @@ def read_call(parser: ToolParser, keys: CallKeys = MARKED_CALL) -> Steps[bool]:
         if char == "}":
             tape.skip_to(tape.pos + 1)
             return _end_of_object(parser, keys, found)
+        if found.begun:
+            tape.keep()
         sound = yield from _read_member(parser, keys, found, char)
         if not sound:
             break
-    if found.begun and tape.pos < len(tape.text):
+    if not found.begun:
+        return False
+    if tape.pos < len(tape.text):
         _end_arguments(parser, found)
+        parser.content(tape.kept())
     parser.end_call()
-    return found.begun
+    return True
 
 
 def read_keyed_call(parser: ToolParser) -> Steps[bool]:
@@ -131,6 +136,8 @@ def _announce(parser: ToolParser, found: _Found) -> None:
 def _read_arguments(parser: ToolParser, found: _Found, char: str) -> Steps[bool]:
     found.done_arguments = True
     _announce(parser, found)
+    if found.begun:
+        parser.tape.drop()
     if found.begun and char in ("{", "["):
         complete = yield from parser.stream_arguments()
         found.arguments = ""

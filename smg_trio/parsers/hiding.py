@@ -10,6 +10,7 @@ from collections.abc import Iterable, Set
 from functools import lru_cache
 
 from smg_trio.parsers.scanner import scanner_for
+from smg_trio.parsers.suffixes import without_suffixes
 
 
 class Hider:
@@ -54,7 +55,7 @@ class Hider:
 @lru_cache(maxsize=64)
 def _split(special_tokens: frozenset[str], markers: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
     joined = "\0".join(markers)
-    inside = frozenset(token for token in special_tokens if token in joined)
+    inside = frozenset(token for token in special_tokens if without_suffixes(token) in joined)
     return special_tokens - inside, inside
 
 

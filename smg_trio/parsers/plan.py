@@ -24,6 +24,7 @@ from smg_trio.parsers.constraints import (
     constrain_calls,
     parameter_schema,
 )
+from smg_trio.parsers.hiding import split_special_tokens
 from smg_trio.parsers.registry import (
     choose_reasoning_parser,
     choose_tool_parser,
@@ -237,8 +238,6 @@ def _special_tokens(
         *([make_reasoning_parser(reasoning)] if reasoning else []),
         *([make_tool_parser(tool, {})] if tool else []),
     ]
-    markup = "\0".join(marker for parser in parsers for marker in parser.markers)
-    needs = any(parser.needs_special_tokens for parser in parsers) or any(
-        token in markup for token in special_tokens if token
-    )
+    _, markup = split_special_tokens(special_tokens, [marker for parser in parsers for marker in parser.markers])
+    needs = bool(markup) or any(parser.needs_special_tokens for parser in parsers)
     return needs, special_tokens if needs else frozenset()

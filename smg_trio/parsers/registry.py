@@ -21,7 +21,7 @@ from smg_trio.parsers.families import (
     TOOL_PARSERS,
     TOOL_TEMPLATES,
 )
-from smg_trio.parsers.reasoning.think import ThinkFormat, ThinkParser
+from smg_trio.parsers.reasoning.think import SuffixedThinkParser, ThinkFormat, ThinkParser
 
 PASSTHROUGH = "passthrough"
 """The name that asks for no parsing at all."""
@@ -90,7 +90,8 @@ def make_reasoning_parser(
         raise ConfigError("--reasoning-parser", f"{name!r} parses nothing")
     form = REASONING_FORMATS[known]
     if isinstance(form, ThinkFormat):
-        return ThinkParser(form, starts_in_reasoning, json_answer)
+        make = SuffixedThinkParser if form.suffixed else ThinkParser
+        return make(form, starts_in_reasoning, json_answer)
     parser = form.make()
     parser.starts_in_reasoning = bool(starts_in_reasoning)
     return parser

@@ -117,6 +117,18 @@ def _from_literal(value: str) -> str | None:
     return reader.take() if reader.done and end == len(value) else None
 
 
+def _cut_value(text: str, types: frozenset[str]) -> str:
+    """What `cast` would have made of a value that goes on, without its end."""
+    value = text.strip()
+    if value[:1] in ("{", "[") and types & {"object", "array"}:
+        reader = ValueReader()
+        reader.read(value, 0)
+        if not (reader.failed or reader.done):
+            return reader.take() + reader.flush()
+    whole = cast(text, types)
+    return whole[:-1] if whole[0] == '"' else whole
+
+
 class ArgumentWriter:
     """Builds the arguments of one call from its parameters.
 
@@ -168,12 +180,20 @@ class ArgumentWriter:
         if not self._holds:
             self._emit(self._key + '"')
 
+    def put(self, key: str, value: str | None) -> None:
+        """A whole parameter whose JSON is known; None: nothing, it was cut off."""
+        if value is not None:
+            self._emit((", " if self._started else "{") + quoted(key) + ": " + value)
+            self._started = True
+
     def text(self, piece: str) -> None:
         """More of the value."""
         if self._framed:
             piece = self._unframed(piece)
-        if not piece:
-            return
+        if piece:
+            self._take(piece)
+
+    def _take(self, piece: str) -> None:
         if not self._holds:
             self._emit(escape(piece))
             return
@@ -207,6 +227,15 @@ class ArgumentWriter:
             self._emit(self._key + cast("".join(self._held), self._types))
         else:
             self._emit('"')
+        self._holds = False
+
+    def cut(self) -> None:
+        """The text has ended inside a value: what is held of it comes out, cut off as the text is."""
+        if self._newline:
+            self._newline = False
+            self._take("\n")
+        if self._holds and self._held:
+            self._emit(self._key + _cut_value("".join(self._held), self._types))
         self._holds = False
 
     def close(self) -> None:

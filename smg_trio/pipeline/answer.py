@@ -173,6 +173,7 @@ def _engine_request(prepared: PreparedRequest, choice: int, number: int) -> Gene
         arrival_time=time.time(),
         priority=prepared.priority,
         cache_salt=prepared.cache_salt,
+        lora=prepared.model.lora,
         trace_headers=prepared.trace_headers,
         rank=prepared.rank,
         reasoning_ended=prepared.plan.reasoning_ended,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from smg_trio.core.engines import EngineLoad
 from smg_trio.core.errors import Overloaded
-from smg_trio.core.workers import RankSnapshot
 
 
 class WorkersOverloaded(Overloaded):
@@ -38,11 +38,10 @@ class OverloadLimits:
         """Whether anything is looked at."""
         return self.waiting_requests is not None or self.token_usage is not None
 
-    def overloaded(self, ranks: Sequence[RankSnapshot]) -> bool:
-        """Whether a worker with these ranks is over a threshold."""
-        busy = [rank.load for rank in ranks if rank.in_flight]
+    def overloaded(self, busy: Sequence[EngineLoad], engine_count: int) -> bool:
+        """Whether a worker of so many engines is over a threshold; `busy` are those with something in flight."""
         if not busy:
             return False
         if self.waiting_requests is not None and sum(load.waiting for load in busy) >= self.waiting_requests:
             return True
-        return self.token_usage is not None and sum(load.kv_usage for load in busy) / len(ranks) >= self.token_usage
+        return self.token_usage is not None and sum(load.kv_usage for load in busy) / engine_count >= self.token_usage

@@ -79,7 +79,9 @@ class Entry:
 
     def overloaded(self) -> bool:
         """See `overload`."""
-        return self._overload.active and self._overload.overloaded(self.worker.snapshot().ranks)
+        return self._overload.active and self._overload.overloaded(
+            self.worker.busy_loads(), self.worker.spec.engine_count
+        )
 
     def reason(self) -> str:
         """Why it takes no requests, in words for people; empty if it is ready."""

@@ -43,7 +43,8 @@ class EngineOptions:
         supports_lora: answer the LoRA utilities instead of failing them.
         output_logprobs: TokenSpeed's ``--enable-output-logprobs``.
         supported_tasks: what ``get_supported_tasks`` answers; a pooling task outside kills the engine.
-        embedding_size: length of the vector that pooling answers with.
+        embedding_size: length of the vectors that pooling answers with, one per token for ``token_`` tasks.
+        class_count: length of what the ``classify`` task answers with.
         dp_sync_interval: lockstep ranks ask each other for work at step 1 and each so many steps.
         extra_fields: unknown trailing fields appended to every output and every batch (a newer engine).
         ignore_aborts: keep running what was aborted.
@@ -76,6 +77,7 @@ class EngineOptions:
     output_logprobs: bool = True
     supported_tasks: tuple[str, ...] = ("generate",)
     embedding_size: int = 16
+    class_count: int = 1
     dp_sync_interval: int = 16
     extra_fields: int = 0
     ignore_aborts: bool = False

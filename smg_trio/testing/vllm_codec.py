@@ -119,15 +119,17 @@ class VllmCodec:
         prompt = fields["prompt_token_ids"]
         if not prompt:
             return "empty prompt"
-        if len(prompt) >= self._options.max_model_len:
+        pooling = fields["pooling_params"]
+        if len(prompt) >= self._options.max_model_len + (pooling is not None):
             return f"prompt of {len(prompt)} tokens does not fit {self._options.max_model_len}"
         if not 0 <= min(prompt) <= max(prompt) < self._options.vocab_size:
             return "prompt token id outside the vocabulary"
-        pooling = fields["pooling_params"]
         if pooling is not None:
-            task = pooling.get("task") if isinstance(pooling, dict) else None
+            task = pooling.get("task")
             return None if task in self._options.supported_tasks else f"Unsupported task: {task!r}"
-        return None if fields["sampling_params"] is not None else "neither sampling nor pooling parameters"
+        if fields["sampling_params"] is None:
+            return "neither sampling nor pooling parameters"
+        return None if "generate" in self._options.supported_tasks else "the model pools and cannot generate"
 
     def _failure(self, request: EngineRequest) -> str | None:
         if request.pooling is not None:

@@ -168,10 +168,16 @@ class VllmOutputs:
         return tensors.prompt_logprobs(frames, prompt, count, vocab_size, elements=elements)
 
     def _pooled(self, sequence: RunningSequence, frames: tensors.Frames) -> list[Any] | None:
-        if sequence.request.pooling is None:
+        pooling, prompt = sequence.request.pooling, sequence.request.prompt_token_ids
+        if pooling is None:
             return None
-        size = sequence.request.pooling.get("dimensions") or self._options.embedding_size
-        vector = embedding(sequence.request.prompt_token_ids, size)
+        size = pooling.get("dimensions") or self._options.embedding_size
+        if str(pooling.get("task")).startswith("token_"):
+            rows = b"".join([embedding([token], size).tobytes() for token in prompt])
+            return frames.tensor("float32", (len(prompt), size), rows)
+        if pooling.get("task") == "classify":
+            size = self._options.class_count
+        vector = embedding(prompt, size)
         return frames.tensor("float32", (size,), vector.tobytes())
 
     def _kv_transfer(self, sequence: RunningSequence) -> Any:

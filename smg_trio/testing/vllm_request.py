@@ -78,7 +78,7 @@ REQUEST_FIELDS: tuple[tuple[str, Check], ...] = (
     ("prompt_token_ids", _opt(_ints)),
     ("mm_features", _opt(_list_of(_map))),
     ("sampling_params", _opt(_map)),
-    ("pooling_params", _opt(_any)),
+    ("pooling_params", _opt(_array)),
     ("arrival_time", _float),
     ("lora_request", _opt(_array)),
     ("cache_salt", _opt(_str)),
@@ -98,6 +98,18 @@ REQUEST_FIELDS: tuple[tuple[str, Check], ...] = (
     ("kv_hints", _any),
 )
 REQUIRED_FIELDS = 9
+
+POOLING_FIELDS: tuple[tuple[str, Check], ...] = (
+    ("use_activation", _opt(_bool)),
+    ("dimensions", _opt(_int)),
+    ("step_tag_id", _opt(_int)),
+    ("returned_token_ids", _opt(_ints)),
+    ("task", _opt(_str)),
+    ("requires_token_ids", _bool),
+    ("skip_reading_prefix_cache", _opt(_bool)),
+    ("late_interaction_params", _opt(_array)),
+    ("extra_kwargs", _opt(_map)),
+)
 
 _SAMPLING_FIELDS: Mapping[str, Check] = {
     "n": _int,
@@ -172,9 +184,22 @@ def decode_request(payload: Any) -> dict[str, Any]:
         if not check(value):
             raise Undecodable(f"wrong type {type(value).__name__} at `$[{index}]` ({name})")
         fields[name] = value
+    fields["pooling_params"] = decode_pooling(fields["pooling_params"])
     _check_lora(fields["lora_request"])
     if fields["sampling_params"] is not None:
         check_sampling(fields["sampling_params"])
+    return fields
+
+
+def decode_pooling(pooling: Sequence[Any] | None) -> dict[str, Any] | None:
+    """Pooling parameters by name; on the wire they are an array, unlike sampling. Raises Undecodable."""
+    if pooling is None:
+        return None
+    fields: dict[str, Any] = {}
+    for index, ((name, check), value) in enumerate(zip(POOLING_FIELDS, pooling, strict=False)):
+        if not check(value):
+            raise Undecodable(f"wrong type {type(value).__name__} at `$[4][{index}]` ({name})")
+        fields[name] = value
     return fields
 
 

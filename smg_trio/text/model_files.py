@@ -22,6 +22,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.pooling_files import PoolingTraits, read_pooling_traits
 from smg_trio.text.tokenizer import Tokenizer
 
 SAMPLING_DEFAULTS: Final = (
@@ -64,6 +65,8 @@ class ModelText:
         context_length: tokens, prompt and answer together, None if not stated. The engine's own limit,
             reported at its handshake, may be lower.
         model_type, architectures: hints for choosing parsers.
+        pooling: for embeddings, scores and classes.
+        named_template: the chat template was named by the operator; pairs of texts are rendered with no other.
     """
 
     tokenizer: Tokenizer
@@ -75,6 +78,8 @@ class ModelText:
     context_length: int | None = None
     model_type: str | None = None
     architectures: tuple[str, ...] = ()
+    pooling: PoolingTraits = field(default_factory=PoolingTraits)
+    named_template: bool = False
 
     def template_for(self, *, tools: bool) -> ChatTemplate | None:
         """The template for a request with or without tools."""
@@ -118,6 +123,8 @@ def load_model_text(
         context_length=_int_of(config, _CONTEXT_KEYS),
         model_type=_str_or_none(config.get("model_type")),
         architectures=tuple(config.get("architectures") or ()),
+        pooling=read_pooling_traits(model_dir, config),
+        named_template=chat_template_path is not None,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from smg_trio.core.engines import EngineInfo, EngineProtocol
+from smg_trio.core.engines import EngineInfo, EngineLoad, EngineProtocol
 from smg_trio.core.errors import EngineFault, InvalidRequest, NoReadyWorker, SmgError
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
 from smg_trio.core.requests import GenerationRequest
@@ -26,6 +26,7 @@ from smg_trio.worker.liveness import SilenceClock
 from smg_trio.worker.outputs import Delivery
 from smg_trio.worker.ranks import RankSelector
 from smg_trio.worker.requests import InFlight, Ledger
+from smg_trio.worker.tasks import TOKENSPEED_TASKS, TaskBook
 from smg_trio.worker.waves import WaveClock
 
 logger = logging.getLogger("smg_trio.worker")
@@ -70,12 +71,18 @@ class Group:
         self.ledger: Ledger[AnyDelivery] = Ledger(spec.engine_count)
         self.selector = RankSelector(spec.engine_count, self.ledger.in_flight)
         self.waves = WaveClock()
+        self.tasks = TaskBook(TOKENSPEED_TASKS if spec.protocol is EngineProtocol.TOKENSPEED else None)
         self.silence = SilenceClock(silence_limit_s)
         self.owing = trio.Event()
         self._silenced: dict[int, EngineInfo] = {}
         self._orphans: dict[int, set[str]] = {}
         self._utility_calls: dict[int, _UtilityCall] = {}
         self._last_call_id = 0
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether engines of this protocol have methods to call."""
+        return self._spec.protocol is EngineProtocol.VLLM
 
     # ---- requests -------------------------------------------------------------------------------------
 
@@ -87,6 +94,7 @@ class Group:
         rank = self._choose_rank(request)
         info = self.handshake.info(rank)
         assert info is not None, "serving ranks have registered"
+        self.tasks.check(request, rank, info)
         self._codec.check(request, info, self._spec.vocab_size)
         entry = self.ledger.open(request.request_id, rank, delivery)
         if self.silence.submitted(now):
@@ -216,6 +224,10 @@ class Group:
     def ranks_owing(self) -> list[int]:
         """Ranks with something in flight."""
         return [rank for rank in range(self._spec.engine_count) if self.ledger.in_flight(rank)]
+
+    def busy_loads(self) -> list[EngineLoad]:
+        """The last load report of each rank with something in flight: an idle engine's last word may be old."""
+        return [self.selector.load(rank) for rank in self.ranks_owing()]
 
     def _revive(self, rank: int) -> None:
         info = self._silenced.pop(rank)

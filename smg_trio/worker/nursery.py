@@ -24,7 +24,7 @@ from typing import Any
 
 import trio
 
-from smg_trio.core.engines import EngineInfo
+from smg_trio.core.engines import EngineInfo, EngineLoad
 from smg_trio.core.errors import ConfigError, EngineDead, EngineFault, NoReadyWorker, ShuttingDown, SmgError
 from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import RankPhase, WorkerSnapshot, WorkerSpec, WorkerState
@@ -103,6 +103,7 @@ class Worker:
         self._group = Group(spec, self._codec, self._command_sender, self._note_change, silence_limit_s)
         self._change = trio.Event()
         self._registrations = RegistrationFile(self.addresses.path, spec.protocol)
+        self._asking_tasks = trio.Lock()
         self._bound = False
         self._failure = ""
         self._draining = False
@@ -128,6 +129,44 @@ class Worker:
     def leave(self, entry: InFlight[AnyDelivery]) -> None:
         """End a request's scope: aborts it at the engine unless it has ended. Never blocks; idempotent."""
         self._group.leave(entry)
+
+    async def supported_tasks(self) -> frozenset[str]:
+        """What every engine of this worker that serves now was started for: ``generate``, ``embed``, …
+
+        Each engine is asked once. Raises NoReadyWorker, EngineFault.
+        """
+        group = self._group
+        async with self._asking_tasks:
+            ranks = group.handshake.serving_ranks
+            if not ranks:
+                raise NoReadyWorker(f"No engine of {self.spec.url} is ready.")
+            tasks = [await self._tasks_of(rank) for rank in ranks]
+        return frozenset.intersection(*tasks)
+
+    async def _tasks_of(self, rank: int) -> frozenset[str]:
+        info = self._group.handshake.info(rank)
+        if info is None:
+            raise NoReadyWorker(f"Rank {rank} of {self.spec.url} is not ready.")
+        known = self._group.tasks.of(rank, info)
+        if known is None:
+            known = frozenset(map(str, await self.call_utility("get_supported_tasks", rank=rank) or ()))
+            self._group.tasks.note(rank, info, known)
+        return known
+
+    def lacks(self, task: str, tasks: frozenset[str]) -> SmgError:
+        """The refusal of a task that is not among its `tasks`."""
+        return self._group.tasks.lacks(task, tasks)
+
+    async def _learn_tasks(self) -> None:
+        """Ask each engine that comes what it was started for, for ever."""
+        while True:
+            changed = self._change
+            if self._group.handshake.serving_ranks:
+                try:
+                    await self.supported_tasks()
+                except SmgError as error:
+                    logger.debug("%s has not said which tasks it supports: %s", self.spec.url, error.message)
+            await changed.wait()
 
     async def call_utility(self, method: str, *arguments: Any, rank: int = 0, timeout_s: float = 30.0) -> Any:
         """Call a method of the engine at `rank` and return its result.
@@ -165,6 +204,10 @@ class Worker:
     def in_flight(self) -> int:
         """Requests at its engines now."""
         return len(self._group.ledger)
+
+    def busy_loads(self) -> list[EngineLoad]:
+        """What the engines last said of their load, of those only that have something in flight."""
+        return self._group.busy_loads()
 
     @property
     def load(self) -> float:
@@ -306,6 +349,7 @@ class Worker:
                 nursery.start_soon(peers.watch_inputs)
                 nursery.start_soon(peers.watch_outputs, output_link)
                 nursery.start_soon(watch_silence, group)
+                nursery.start_soon(self._learn_tasks)
         finally:
             if trio.current_effective_deadline() == float("-inf"):
                 group.fail_everything(ShuttingDown("the gateway is shutting down"))

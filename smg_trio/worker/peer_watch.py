@@ -12,7 +12,7 @@ import logging
 import trio
 
 from smg_trio.core.engines import EngineInfo
-from smg_trio.core.errors import EngineDead, EngineSilent, ProtocolViolation
+from smg_trio.core.errors import EngineDead, EngineSilent, ProtocolViolation, SmgError
 from smg_trio.core.workers import RankPhase
 from smg_trio.wire.codec import EngineCodec
 from smg_trio.wire.handshake import identity_of_rank, rank_of_identity
@@ -23,6 +23,8 @@ logger = logging.getLogger("smg_trio.worker")
 
 _PROBE_DELAYS_S = (0.0, 0.005, 0.02, 0.1, 0.5, 1.0)
 """A dying engine closes its sockets one by one, so who is gone is asked again for a while."""
+_PAUSED_ANSWER_LIMIT_S = 1.0
+"""A living engine answers between two steps, a paused one at once."""
 _LAST_WORDS_S = 0.02
 """Between a disconnect notice and giving the engine up: what it had already pushed is still read and counted."""
 
@@ -116,6 +118,25 @@ async def watch_silence(group: Group) -> None:
         elif trio.current_time() < deadline:
             await trio.sleep_until(deadline)
         else:
-            limit_s = group.silence.limit_s
-            logger.warning("no engine output for %gs with in-flight requests; treating engine as dead", limit_s)
-            group.lose(group.ranks_owing(), EngineSilent(limit_s), silent=True)
+            await _end_silence(group)
+
+
+async def _end_silence(group: Group) -> None:
+    """Lose the engines that are silent, but for those that say that they are paused: they were told to say nothing."""
+    limit_s, owing = group.silence.limit_s, group.ranks_owing()
+    silent = [rank for rank in owing if not await _is_paused(group, rank)]
+    if silent:
+        logger.warning("no engine output for %gs with in-flight requests; treating engine as dead", limit_s)
+        group.lose(silent, EngineSilent(limit_s), silent=True)
+
+
+async def _is_paused(group: Group, rank: int) -> bool:
+    """Whether a vLLM engine says that it is paused or asleep. Its answer is a sign of life: the clock starts anew."""
+    if not group.can_be_asked:
+        return False
+    try:
+        with trio.move_on_after(_PAUSED_ANSWER_LIMIT_S):
+            return await group.call_utility(rank, "is_scheduler_paused", ()) is True
+    except SmgError:
+        return False
+    return False

@@ -209,7 +209,11 @@ async def open_gateway(
     notation = (says if isinstance(says, str) else "") + words
     model = TestModel(tmp_path / "model", tokens_named(notation), generation_config=model_defaults)
     urls = [worker_url(tmp_path, f"w{index}-") for index in range(workers)]
-    defaults: dict[str, Any] = {"protocol": protocol, "vocab_size": model.vocab_size, "eos_token_id": model.id_of("<EOS>")}
+    defaults: dict[str, Any] = {
+        "protocol": protocol,
+        "vocab_size": model.vocab_size,
+        "eos_token_id": model.id_of("<EOS>"),
+    }
     chosen: dict[str, Any] = {
         "worker_urls": tuple(urls),
         "backend": protocol.value,
@@ -388,7 +392,12 @@ class Process:
 
 
 @asynccontextmanager
-async def launched_gateway(tmp_path: Path, says: Says = HELLO, *, words: str = "", flags: tuple[str, ...] = (),
+async def launched_gateway(
+    tmp_path: Path,
+    says: Says = HELLO,
+    *,
+    words: str = "",
+    flags: tuple[str, ...] = (),
     choose: Callable[[TestModel], ScriptChooser] | None = None,
 ) -> AsyncIterator[tuple[Process, FakeEngine]]:
     """``python -m smg_trio launch`` with one engine, which runs here; killed at the end of the block."""
@@ -423,10 +432,17 @@ async def launched_gateway(tmp_path: Path, says: Says = HELLO, *, words: str = "
             nursery.start_soon(engine.run)
             with trio.fail_after(PATIENCE_S):
                 await engine.wait_connected()
+                await _wait_ready(ports[0])
             try:
                 yield Process(process, ports[0], log, model, url), engine
             finally:
                 nursery.cancel_scope.cancel()
+
+
+async def _wait_ready(port: int) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as http:
+        while (await http.get("/readiness")).status_code != 200:
+            await trio.lowlevel.checkpoint()
 
 
 async def _read_log(process: trio.Process, log: list[str], ports: list[int], started: trio.Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,11 @@ BODIES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("path", POSTS)
-async def test_bodies_that_are_no_json_object_are_refused_as_json(tmp_path: Path, path: str) -> None:
+async def test_bodies_that_are_no_json_object_are_refused_as_json(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO) as bench:
-        for name, body in BODIES.items():
+        for path, (name, body) in itertools.product(POSTS, BODIES.items()):
+            if name.startswith("huge") and "completions" not in path:
+                continue  # of fields it does not know it reads nothing
             with trio.fail_after(2):
                 answer = await bench.http.post(path, content=body, headers={"content-type": "application/json"})
             error = error_of(answer, 400)
@@ -63,23 +65,34 @@ async def test_of_duplicate_keys_the_last_wins_and_unknown_fields_are_ignored(tm
         assert bench.engine.received[-1].max_tokens == 3
 
 
+VALUES: list[Any] = [None, True, -1, 1.5, 10**30, "", "x", [], {}, [None], [[]], [{}], {"a": None}, "\u0000"]
+GENERATING = [
+    "model", "stream", "stream_options", "n", "stop", "logit_bias", "logprobs", "seed", "user", "echo", "max_tokens",
+    "temperature", "structured_outputs", "priority", "vllm_xargs", "kv_transfer_params", "bad_words",
+    "prompt_logprobs", "truncate_prompt_tokens", "add_special_tokens", "request_id", "rid", "cache_salt",
+    "repetition_detection", "return_token_ids", "logprob_token_ids", "response_format", "metadata",
+]  # fmt: skip
+CHATTING = ["messages", "tools", "tool_choice", "top_logprobs", "chat_template_kwargs", "documents",
+            "reasoning_effort", "parallel_tool_calls"]  # fmt: skip
+FIELDS: dict[str, list[str]] = {
+    "/v1/chat/completions": GENERATING + CHATTING,
+    "/v1/completions": [*GENERATING, "prompt", "suffix", "best_of"],
+    "/tokenize": ["model", "prompt", "messages", "tools", "chat_template_kwargs", "add_special_tokens"],
+    "/detokenize": ["model", "tokens"],
+    "/v1/tokenize": ["model", "prompt"],
+    "/v1/detokenize": ["model", "tokens"],
+}
+
+
 @pytest.mark.parametrize("path", POSTS)
-async def test_every_field_of_the_wrong_type_is_a_400(tmp_path: Path, path: str) -> None:
-    values: list[Any] = [None, True, -1, 0, 1.5, 10**30, "", "x", [], {}, [None], [[]], [{}], {"a": None}, "\u0000"]
-    fields = ["model", "messages", "prompt", "tokens", "stream", "stream_options", "n", "stop", "logit_bias", "tools",
-              "tool_choice", "response_format", "logprobs", "top_logprobs", "seed", "user", "metadata", "echo",
-              "max_tokens", "temperature", "chat_template_kwargs", "documents", "structured_outputs", "priority",
-              "vllm_xargs", "kv_transfer_params", "bad_words", "prompt_logprobs", "truncate_prompt_tokens",
-              "add_special_tokens", "reasoning_effort", "request_id", "rid", "suffix", "best_of", "cache_salt",
-              "repetition_detection", "return_token_ids", "parallel_tool_calls", "logprob_token_ids"]  # fmt: skip
+async def test_a_field_of_the_wrong_type_is_never_a_5xx(tmp_path: Path, path: str) -> None:
     base: dict[str, Any] = {"model": MODEL, "max_tokens": 2}
     base |= {"messages": HI} if "chat" in path else {"tokens": [1]} if "detok" in path else {"prompt": "hi"}
     async with open_gateway(tmp_path, HELLO) as bench:
-        for field in fields:
-            for value in values:
+        for field in FIELDS[path]:
+            for value in VALUES:
                 answer = await bench.http.post(path, json=base | {field: value})
-                shown = (field, value, answer.text[:200])
-                assert answer.status_code in (200, 400, 404), shown
+                assert answer.status_code in (200, 400, 404), (field, value, answer.text)
                 if answer.status_code != 200:
                     error_of(answer, answer.status_code)
                 elif "text/event-stream" in answer.headers["content-type"]:
@@ -98,36 +111,34 @@ async def test_an_unknown_model_is_a_404(tmp_path: Path, path: str) -> None:
         assert "other" in error["message"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/", 404),
-        ("GET", "/nope", 404),
-        ("POST", "/v1/chat", 404),
-        ("POST", "/v1/chat/completions/", 404),
-        ("POST", "//v1/chat/completions", 404),
-        ("POST", "/V1/chat/completions", 404),
-        ("GET", "/v1/chat/completions", 405),
-        ("PUT", "/v1/chat/completions", 405),
-        ("DELETE", "/v1/completions", 405),
-        ("POST", "/health", 405),
-        ("POST", "/v1/models", 405),
-        ("GET", "/metrics", 404),
-    ],
-)
-async def test_unknown_routes_and_methods_are_json_errors(tmp_path: Path, method: str, path: str, status: int) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
-        answer = await bench.http.request(method, bench.base_url + path, json={})
-        error_of(answer, status)
-        assert answer.headers["x-request-id"]
-        if status == 405:
-            assert answer.headers["allow"]
+ROUTES = [
+    ("GET", "/", 404),
+    ("GET", "/nope", 404),
+    ("POST", "/v1/chat", 404),
+    ("POST", "/v1/chat/completions/", 404),
+    ("POST", "/V1/chat/completions", 404),
+    ("GET", "/v1/chat/completions", 405),
+    ("PUT", "/v1/chat/completions", 405),
+    ("DELETE", "/v1/completions", 405),
+    ("POST", "/health", 405),
+    ("POST", "/v1/models", 405),
+    ("GET", "/metrics", 404),
+]
 
 
 @pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_over_the_limit_is_a_413(tmp_path: Path, path: str, lane: str, chunked: bool) -> None:
+async def test_unknown_routes_and_methods_are_json_errors(tmp_path: Path, lane: str) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False, http_lane=lane) as bench:
+        for method, path, status in ROUTES:
+            answer = await bench.http.request(method, bench.base_url + path, json={})
+            error_of(answer, status)
+            assert answer.headers["x-request-id"]
+            if status == 405:
+                assert answer.headers["allow"]
+
+
+@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
+async def test_a_body_over_the_limit_is_a_413(tmp_path: Path, lane: str) -> None:
     async with open_gateway(tmp_path, HELLO, max_payload_size=1000, http_lane=lane) as bench:
         body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
 
@@ -135,8 +146,9 @@ async def test_a_body_over_the_limit_is_a_413(tmp_path: Path, path: str, lane: s
             for start in range(0, len(body), 300):
                 yield body[start : start + 300]
 
-        answer = await bench.http.post(path, content=pieces() if chunked else body)
-        error_of(answer, 413)
+        for path in ("/v1/chat/completions", "/tokenize"):
+            for content in (body, pieces()):
+                error_of(await bench.http.post(path, content=content), 413)
         assert (await bench.chat()).status_code == 200
 
 
@@ -166,39 +178,38 @@ async def test_a_head_request_has_no_body(tmp_path: Path) -> None:
             assert (answer.status_code, answer.content) == (200, b"")
 
 
-async def test_a_large_body_is_taken_and_others_go_on_meanwhile(tmp_path: Path) -> None:
+async def test_a_large_body_is_answered_soon_and_others_go_on_meanwhile(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench, trio.open_nursery() as nursery:
+
+        async def large() -> None:
+            answer = await bench.chat(messages=[{"role": "user", "content": "x y " * 100_000}])
+            assert error_of(answer, 400)["code"] == "context_length_exceeded"
+
+        nursery.start_soon(large)
+        for _ in range(5):
+            with trio.fail_after(PATIENCE_S):
+                assert (await bench.chat()).status_code == 200
+
+
+BROKEN = [
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00",
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+]
+
+
+async def test_broken_http_ends_its_own_connection_only(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO) as bench:
-        async with trio.open_nursery() as nursery:
-
-            async def large() -> None:
-                answer = await bench.chat(messages=[{"role": "user", "content": "x y " * 1_000_000}])
-                assert error_of(answer, 400)["code"] == "context_length_exceeded"
-
-            nursery.start_soon(large)
-            for _ in range(5):
-                with trio.fail_after(PATIENCE_S):
-                    assert (await bench.chat()).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\x16\x03\x01\x02\x00",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-)
-async def test_broken_http_ends_its_own_connection_only(tmp_path: Path, text: bytes) -> None:
-    async with open_gateway(tmp_path, HELLO) as bench:
-        async with await connect(bench.port) as stream:
-            await stream.send_all(text)
-            answer = await read_to_end(stream)
-        if answer:
-            assert b" 4" in answer.split(b"\r\n")[0]
-            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
-        assert (await bench.chat()).status_code == 200
+        for text in BROKEN:
+            async with await connect(bench.port) as stream:
+                await stream.send_all(text)
+                answer = await read_to_end(stream)
+            if answer:
+                assert b" 4" in answer.split(b"\r\n")[0]
+                assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"]
+            assert (await bench.chat()).status_code == 200
 
 
 async def test_a_null_byte_or_a_control_character_in_text_is_text(tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ async def test_echo_without_generation_shows_the_prompt_only(tmp_path: Path, str
         assert answer.status_code == 200, answer.text
         if stream:
             assert joined(answer.text, 2) == ["so ", "be it"]
-            finishes = [c["finish_reason"] for e in events(answer.text)[:-1] for c in e["choices"] if c["finish_reason"]]
+            finishes = [
+                c["finish_reason"] for e in events(answer.text)[:-1] for c in e["choices"] if c["finish_reason"]
+            ]
         else:
             body = answer.json()
             assert [choice["text"] for choice in body["choices"]] == ["so ", "be it"]

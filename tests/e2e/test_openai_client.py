@@ -16,7 +16,9 @@ both = pytest.mark.parametrize("protocol", [VLLM, TOKENSPEED])
 
 async def collect(bench: Bench, **fields: Any) -> list[ChatCompletionChunk]:
     async with bench.openai() as client:
-        stream = await client.chat.completions.create(model=MODEL, messages=HI, stream=True, timeout=PATIENCE_S, **fields)
+        stream = await client.chat.completions.create(
+            model=MODEL, messages=HI, stream=True, timeout=PATIENCE_S, **fields
+        )
         return [chunk async for chunk in stream]
 
 
@@ -29,7 +31,11 @@ async def test_a_chat_is_answered_whole(tmp_path: Path, protocol: Any) -> None:
         assert answer.model == MODEL
         assert answer.id.startswith("chatcmpl-")
         [choice] = answer.choices
-        assert (choice.message.role, choice.message.content, choice.finish_reason) == ("assistant", "Hello world", "stop")
+        assert (choice.message.role, choice.message.content, choice.finish_reason) == (
+            "assistant",
+            "Hello world",
+            "stop",
+        )
         assert answer.usage is not None
         assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (13, 5, 18)
         assert len(bench.engine.received[-1].prompt_token_ids) == 13

@@ -113,7 +113,9 @@ async def test_texts_and_conversations_are_tokenized_and_back(tmp_path: Path) ->
         assert named["token_strs"] == ["h", "i"]
         batch = (await bench.http.post("/v1/tokenize", json={"model": MODEL, "prompt": ["hi", "a"]})).json()
         assert batch == {"tokens": [named["tokens"], batch["tokens"][1]], "count": [2, 1], "char_count": [2, 1]}
-        assert (await bench.http.post("/v1/detokenize", json={"tokens": batch["tokens"]})).json() == {"text": ["hi", "a"]}
+        assert (await bench.http.post("/v1/detokenize", json={"tokens": batch["tokens"]})).json() == {
+            "text": ["hi", "a"]
+        }
         error_of(await bench.http.post("/tokenize", json={"model": "x", "prompt": "hi"}), 404)
         error_of(await bench.http.post("/tokenize", json={"prompt": "hi", "messages": HI}), 400)
         assert (await bench.http.post("/tokenize", json={"prompt": ""})).json()["tokens"] == []
@@ -233,7 +235,9 @@ async def test_a_request_id_cannot_smuggle_a_header(tmp_path: Path) -> None:
 
 async def test_browsers_may_not_read_answers_unless_told_so(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO) as bench:
-        answer = await bench.http.post("/v1/chat/completions", json={"messages": HI}, headers={"origin": "http://a.test"})
+        answer = await bench.http.post(
+            "/v1/chat/completions", json={"messages": HI}, headers={"origin": "http://a.test"}
+        )
         assert "access-control-allow-origin" not in answer.headers
         preflight = await bench.http.options("/v1/chat/completions", headers={"origin": "http://a.test"})
         assert "access-control-allow-origin" not in preflight.headers

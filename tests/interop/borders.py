@@ -98,7 +98,7 @@ BORDER_CASES = [
         say(("user", [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}])),
     ),
     chat("prompt_too_long", say(("user", LONG * 200))),
-    chat("prompt_and_max_tokens_too_long", say(("user", LONG * 85)), max_tokens=1000),
+    chat("prompt_and_max_tokens_too_long", say(("user", LONG * 92)), max_tokens=1000),
     chat("prompt_too_long_streaming", say(("user", LONG * 200)), stream=True),
     _wrong("stream_text", stream="yes"),
     _wrong("stream_number", stream=1),

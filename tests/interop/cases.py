@@ -64,7 +64,7 @@ BRIEF = say(("user", "3.14159 1,000,000 0x1F 1e-9 ½ ² ٣"))
 
 
 def chat(name: str, messages: Any, finish: str | None = None, *, streams: bool = True, **fields: Any) -> Case:
-    body = {"model": MODEL, "messages": messages, "max_tokens": 24, "temperature": 0} | fields
+    body = {"model": MODEL, "messages": messages, "max_tokens": 16, "temperature": 0} | fields
     return Case(name, body, finish, streams=streams)
 
 
@@ -143,7 +143,7 @@ PROMPT_CASES = [
 FIELD_CASES = [
     brief("one_token", "length", max_tokens=1),
     brief("max_completion_tokens_wins", "length", max_tokens=3, max_completion_tokens=5),
-    chat("max_tokens_defaults_to_the_rest", say(("user", LONG * 85)), "length", max_tokens=None),
+    chat("max_tokens_defaults_to_the_rest", say(("user", LONG * 92)), "length", max_tokens=None),
     brief("a_stop_string", "stop", stop="itet"),
     brief("a_stop_string_over_token_borders", "stop", stop=["tetit"]),
     brief("a_stop_string_over_three_tokens", "stop", stop=["titetit"]),
@@ -183,8 +183,8 @@ FIELD_CASES = [
     brief("words_banned", bad_words=["itet"]),
     brief("only_some_tokens_allowed", "length", allowed_token_ids=[1234, 5678, 29871, 13]),
     brief("characters_made_of_bytes", "stop", structured_outputs={"choice": ["👩‍👧 𝔘 🙃é"]}, max_tokens=40),
-    brief("repetition_penalty", "length", repetition_penalty=1.8, max_tokens=60),
-    brief("presence_and_frequency_penalty", "length", presence_penalty=1.5, frequency_penalty=0.7, max_tokens=60),
+    brief("repetition_penalty", "length", repetition_penalty=1.8, max_tokens=40),
+    brief("presence_and_frequency_penalty", "length", presence_penalty=1.5, frequency_penalty=0.7, max_tokens=40),
     brief("logprobs_alone", logprobs=True, max_tokens=6),
     brief("top_logprobs", logprobs=True, top_logprobs=5, repetition_penalty=1.4),
     brief("top_logprobs_at_the_limit", logprobs=True, top_logprobs=20, max_tokens=3),

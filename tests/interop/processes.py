@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,9 @@ LOOK_EVERY_S = 0.05
 START_WITHIN_S = 240.0
 STOP_WITHIN_S = 20.0
 
+# Engines hold gigabytes: they must not outlive a test run that is killed.
+ENDS_WITH_US = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
+
 QUIET_CPU = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -30,6 +34,9 @@ QUIET_CPU = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "TORCHDYNAMO_DISABLE": "1",
+    # One thread, wherever there is room: two engines bound to the same core would wait for each other.
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 # A CPU engine starts a worker process after its HELLO, which imports torch anew: 6 s on an idle machine. These two
 # keep the worker in the engine's own process.
@@ -60,7 +67,7 @@ class Process:
         self._begin = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             self._child = subprocess.Popen(
-                command,
+                [*ENDS_WITH_US, *command],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -151,10 +151,13 @@ def test_ranks_per_engine_are_said_once() -> None:
         parse("--zmq-engine-count", "0")
 
 
-def test_a_single_worker_leaves_no_policy_to_choose() -> None:
-    assert settings_of(parse("--router-policy", "round_robin"), ["ipc:///a"]).policy == "passthrough"
+def test_a_single_worker_leaves_nothing_to_choose_and_nowhere_else_to_try() -> None:
+    one = settings_of(parse("--router-policy", "round_robin"), ["ipc:///a"])
+    assert (one.policy, one.disable_retries, one.disable_circuit_breaker) == ("passthrough", True, True)
+    group = settings_of(parse("--zmq-engine-count", "2"), ["ipc:///a"])
+    assert (group.policy, group.disable_retries, group.disable_circuit_breaker) == ("passthrough", False, True)
     two = settings_of(parse("--router-policy", "round_robin", "--dp-size", "2"), ["ipc:///a", "ipc:///b"])
-    assert two.policy == "round_robin"
+    assert (two.policy, two.disable_retries, two.disable_circuit_breaker) == ("round_robin", False, False)
 
 
 def test_the_help_names_both_forms(capsys: pytest.CaptureFixture[str]) -> None:

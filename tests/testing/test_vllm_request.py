@@ -128,7 +128,7 @@ def test_prompts_that_kill_the_real_step_loop_are_fatal(prompt: list[int] | None
 
 
 def test_an_unsupported_pooling_task_is_fatal_and_a_supported_one_is_taken() -> None:
-    frames = [b"\x00", msgpack.packb([*BASE[:3], None, {"task": "embed"}, *BASE[5:]])]
+    frames = [b"\x00", msgpack.packb([*BASE[:3], None, [True, None, None, None, "embed"], *BASE[5:]])]
     assert isinstance(decode(frames), Fatal)
     assert isinstance(decode(frames, supported_tasks=("generate", "embed")), Add)
 

@@ -87,6 +87,7 @@ class Bench:
         """Start an engine and wait until the worker serves."""
         engine = self.start_engine(rank, **options)
         await self.worker.wait_state(WorkerState.READY)
+        await self.worker.supported_tasks()  # so that the wire is quiet when a test begins
         return engine
 
 

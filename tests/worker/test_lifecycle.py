@@ -468,7 +468,7 @@ async def test_a_utility_call_fails_with_its_engine(tmp_path: Path, autojump_clo
                     await bench.worker.call_utility("is_sleeping")
 
             nursery.start_soon(call)
-            await engine.wait_until(lambda: len(engine.utilities) == 1)
+            await engine.wait_until(lambda: engine.utilities[-1].method == "is_sleeping")
             engine.die(sentinel=False)
 
 

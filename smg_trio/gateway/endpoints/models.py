@@ -25,4 +25,5 @@ def _card(gateway: Gateway, name: str) -> ModelCard:
         created=served.created,
         max_model_len=window if window is not None else served.text.context_length,
         root=served.root,
+        parent=None if served.lora is None else served.model_id,
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 from smg_trio.parsers.base import ScriptParser, ToolParser
 from smg_trio.parsers.scanner import MarkerScanner, scanner_for
+from smg_trio.parsers.suffixes import Suffixed, without_suffixes
 from smg_trio.parsers.tape import Emit, Steps, expect, skip_space
 
 # Two signs in a row, so that a thought that begins with a bracket or a brace stays a thought.
@@ -25,6 +26,7 @@ class ThinkFormat:
         starts_in_reasoning: the family's prompts end inside the thought, unless the prompt says otherwise.
         unwrap: markers around the answer that are never shown.
         special: the markers are special tokens.
+        suffixed: the markers may carry a suffix (see `suffixes`).
     """
 
     open: tuple[str, ...] = ("<think>",)
@@ -32,6 +34,7 @@ class ThinkFormat:
     starts_in_reasoning: bool = False
     unwrap: tuple[str, ...] = ()
     special: bool = False
+    suffixed: bool = False
 
     @property
     def markers(self) -> frozenset[str]:
@@ -46,7 +49,10 @@ class ThinkFormat:
         Args:
             continued: the text at the prompt's end that the answer goes on from; the last marker in it counts.
         """
-        return last_marker(continued or prompt[-200:], self.open, self.close, anywhere=bool(continued))
+        text = continued or prompt[-200:]
+        if self.suffixed:
+            text = without_suffixes(text)
+        return last_marker(text, self.open, self.close, anywhere=bool(continued))
 
     def opened_by(self, prompt: str) -> bool:
         """`state`, with the family's habit where the prompt does not say."""
@@ -145,6 +151,10 @@ class ThinkParser(ScriptParser):
                 return True
 
 
+class SuffixedThinkParser(Suffixed, ThinkParser):
+    """Parser of a `ThinkFormat` whose markers may carry a suffix."""
+
+
 THINK = ThinkFormat()
 THINK_OPENED = ThinkFormat(starts_in_reasoning=True)
 COHERE = ThinkFormat(("<|START_THINKING|>",), ("<|END_THINKING|>",), special=True)
@@ -160,3 +170,14 @@ HUNYUAN = ThinkFormat(
 KIMI = ThinkFormat(("◁think▷",), ("◁/think▷",))
 MISTRAL = ThinkFormat(("[THINK]",), ("[/THINK]",), special=True)
 SEED_OSS = ThinkFormat(("<seed:think>",), ("</seed:think>",), starts_in_reasoning=True)
+GEMMA4 = ThinkFormat(("<|channel>thought\n", "<|channel>thought"), ("<channel|>",), special=True)
+HUNYUAN_SUFFIXED = ThinkFormat(starts_in_reasoning=True, special=True, suffixed=True)
+K2_HORIZON = ThinkFormat(
+    ("<ifm|think>", "<ifm|think_fast>", "<ifm|think_faster>"),
+    ("</ifm|think>", "</ifm|think_fast>", "</ifm|think_faster>"),
+    starts_in_reasoning=True,
+)
+MINIMAX_M3 = ThinkFormat(("<mm:think>",), ("</mm:think>",))
+PLAMO3 = ThinkFormat(
+    ("<|plamo:begin_think:plamo|>",), ("<|plamo:end_think:plamo|>",), starts_in_reasoning=True, special=True
+)

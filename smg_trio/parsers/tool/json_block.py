@@ -163,6 +163,10 @@ class JsonBlockParser(ToolParser):
         return False
 
 
+GIGACHAT3 = JsonBlockFormat(
+    ("<|function_call|>", "function call<|role_sep|>\n"), unwrap=("<|message_sep|>",), special=True
+)
+GRANITE_20B = JsonBlockFormat(("<function_call>",))
 HERMES = JsonBlockFormat(("<tool_call>",), ("</tool_call>",))
 JSON = JsonBlockFormat(bare=True)
 LLAMA3 = JsonBlockFormat(("<|python_tag|>",), bare=True, declared_only=True, special=True)
@@ -181,3 +185,4 @@ LONGCAT = JsonBlockFormat(("<longcat_tool_call>",), ("</longcat_tool_call>",))
 NEMOTRON = JsonBlockFormat(("<TOOLCALL>",), ("</TOOLCALL>",))
 PHI4_MINI = JsonBlockFormat(("functools",))
 SARASHINA = JsonBlockFormat(("<|tool_calls|>",), bare=True, special=True)
+XLAM = JsonBlockFormat(("```json", "```", "[TOOL_CALLS]", "<tool_call>"), ("```", "</tool_call>"), bare=True)

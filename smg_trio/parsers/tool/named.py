@@ -1,6 +1,6 @@
 """Calls whose name stands in the markup and whose arguments are a JSON object behind it.
 
-Covers DeepSeek V3 and V3.1, Kimi K2 and Functionary.
+Covers DeepSeek V3 and V3.1, Kimi K2, Functionary and PLaMo 3.
 """
 
 from __future__ import annotations
@@ -169,3 +169,11 @@ KIMI_K2 = NamedCallFormat(
     special=True,
 )
 FUNCTIONARY = NamedCallFormat(open=("<function=",), name_end=(">",), close=("</function>",))
+PLAMO3 = NamedCallFormat(
+    open=("<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>",),
+    name_end=("<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>",),
+    close=("<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>",),
+    section_open=("<|plamo:begin_tool_requests:plamo|>",),
+    section_close=("<|plamo:end_tool_requests:plamo|><|plamo:tag|>", "<|plamo:end_tool_requests:plamo|>"),
+    special=True,
+)

@@ -135,16 +135,26 @@ class PythonicParser(ToolParser):
             sound = yield from read_value(tape, self.arguments)
             char = yield from skip_space(tape)
             key = ""
+            tape.keep()
             if sound and char == ",":
                 tape.skip_to(tape.pos + 1)
                 key = yield from self._read_key()
             if key:
+                tape.drop()
                 self.arguments(", " + quoted(key) + ": ")
                 continue
             if (yield from peek(tape)):
                 self.arguments("}")
-                yield from expect(tape, ")")
+                yield from self._end_arguments()
             return
+
+    def _end_arguments(self) -> Steps[None]:
+        """The closing parenthesis. What was kept in front of it and was no further argument is content."""
+        self.end_call()
+        rest = self.tape.kept()
+        closed = yield from expect(self.tape, ")")
+        if not closed or rest.strip(", \n"):
+            self.content(rest)
 
 
 PYTHONIC = PythonicFormat(bare=True)

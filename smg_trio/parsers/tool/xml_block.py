@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.call_object import read_call
 from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.tape import Steps, ahead, expect, head_ahead, peek, read_head, read_name, read_until, skip_space
 from smg_trio.parsers.typed import ANY_TYPE, ArgumentWriter, schema_types
 
-_ATTRIBUTE = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
+_ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _HEAD_LIMIT = 300
 
 
@@ -29,6 +30,9 @@ class XmlFormat:
         head_end: ends them; "" if the name simply ends.
         param_open, param_close: around one parameter, with its name or attributes up to `param_head_end`.
         value_open: stands between those and the value; "" for none.
+        name_end: may stand between the name and the parameters.
+        type_open, type_close: around a parameter's type, between its name and its value; "" for none.
+        cdata: values may stand in ``<![CDATA[`` and ``]]>``.
         block_open, block_close: around all calls; may be missing in the text.
         ignored: words and markers between block and calls that mean nothing.
         framed: one newline on either side of a value is markup.
@@ -42,6 +46,10 @@ class XmlFormat:
     param_close: str
     param_head_end: str = ">"
     value_open: str = ""
+    name_end: str = ""
+    type_open: str = ""
+    type_close: str = ""
+    cdata: bool = False
     block_open: tuple[str, ...] = ()
     block_close: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
@@ -65,7 +73,7 @@ class XmlParser(ToolParser):
         self._idle = scanner_for(*opening, *(closing if style.special else ()))
         self._owed = scanner_for(*opening, *closing)
         self._head = scanner_for(style.head_end, "\n")
-        self._param_head = scanner_for(style.param_head_end, "\n")
+        self._param_head = scanner_for(style.param_head_end, style.value_open, "\n")
         self._value = scanner_for(style.param_close, style.param_open, *closing)
         self._junk = scanner_for(style.param_close, style.param_open, style.call_close, *style.block_close)
         self._behind = dict.fromkeys(style.block_close, style.block_open)
@@ -78,6 +86,7 @@ class XmlParser(ToolParser):
         """See `ScriptParser.markers`."""
         style = self.style
         inner = (style.param_open, style.param_head_end, style.value_open, style.param_close, style.head_end)
+        inner += (style.name_end, style.type_open, style.type_close)
         return frozenset(marker for marker in (*style.markers, *inner) if len(marker) > 1)
 
     def script(self) -> Steps[None]:
@@ -98,8 +107,15 @@ class XmlParser(ToolParser):
             yield from self._skip_ignored()
             if (yield from expect(self.tape, style.call_open)):
                 yield from self._read_calls(opened=True)
-            else:
+            elif not (yield from self._read_json_call()):
                 self.give_back(style.markers)
+
+    def _read_json_call(self) -> Steps[bool]:
+        """A call as a JSON object, which models write where markup was asked of them. False: it is none."""
+        if (yield from ahead(self.tape, "{")) != "{":
+            return False
+        self.tape.skip_to(self.tape.pos + 1)
+        return (yield from read_call(self))
 
     def _skip_ignored(self) -> Steps[None]:
         yield from skip_space(self.tape)
@@ -120,8 +136,16 @@ class XmlParser(ToolParser):
 
     def _read_call(self, opened: bool) -> Steps[bool]:
         """One call behind its `call_open`. False: it is none, nothing was said."""
+        if not self.style.head_end and (yield from skip_space(self.tape)) == "{":
+            found = yield from self._read_json_call()
+            if found:
+                yield from skip_space(self.tape)
+                yield from expect(self.tape, self.style.call_close)
+            return found
         name = yield from self._read_head()
         char = yield from skip_space(self.tape)
+        if self.style.name_end and (yield from expect(self.tape, self.style.name_end)):
+            char = yield from skip_space(self.tape)
         follows = yield from ahead(self.tape, self.style.param_open, self.style.call_close, "{")
         if not name or not (follows or (opened and not char and self.style.head_end)):
             return False
@@ -143,7 +167,7 @@ class XmlParser(ToolParser):
         head, marker = yield from read_head(self.tape, self._head, _HEAD_LIMIT)
         if marker is None:
             return ""
-        attributes = dict(_ATTRIBUTE.findall(head))
+        attributes = _attributes(head)
         name = attributes.get("name") or attributes.get("tool") or head.strip().strip("\"'")
         return name if re.fullmatch(r"[\w.:/\-]+", name) else ""
 
@@ -164,20 +188,31 @@ class XmlParser(ToolParser):
 
     def _read_parameter(self, writer: ArgumentWriter) -> Steps[str | None]:
         """One parameter behind its `param_open`. Returns the marker that ended it; None with the text."""
-        head, _ = yield from read_head(self.tape, self._param_head, _HEAD_LIMIT)
-        if self.style.value_open:
-            yield from skip_space(self.tape)
-            yield from expect(self.tape, self.style.value_open)
-        elif not (yield from peek(self.tape)):
+        style = self.style
+        head, marker = yield from read_head(self.tape, self._param_head, _HEAD_LIMIT)
+        types = _declared_types(head)
+        if style.type_open and (yield from self._expect_behind_space(style.type_open)):
+            word, _ = yield from read_head(self.tape, scanner_for(style.type_close), _HEAD_LIMIT)
+            types = schema_types({"type": word.partition("[")[0].strip()})
+        if style.value_open and marker != style.value_open:
+            yield from self._expect_behind_space(style.value_open)
+        elif not style.value_open and not (yield from peek(self.tape)):
             return None
-        writer.begin(_key(head), _declared_types(head))
+        writer.begin(_key(head), types)
+        if style.cdata and (yield from expect(self.tape, "<![CDATA[")):
+            yield from read_until(self.tape, scanner_for("]]>"), writer.text)
         while True:
             marker = yield from read_until(self.tape, self._value, writer.text)
             if marker is None:
+                writer.cut()
                 return None
             if (yield from self._ends_value(marker, writer)):
                 writer.end()
                 return marker
+
+    def _expect_behind_space(self, literal: str) -> Steps[str]:
+        yield from skip_space(self.tape)
+        return (yield from expect(self.tape, literal))
 
     def _ends_value(self, marker: str, writer: ArgumentWriter) -> Steps[bool]:
         """Whether `marker`, just read inside a value, ends it; if not, it is part of the value."""
@@ -196,65 +231,18 @@ class XmlParser(ToolParser):
         return ends
 
 
+def _attributes(head: str) -> dict[str, str]:
+    return {name: double or single for name, double, single in _ATTRIBUTE.findall(head)}
+
+
 def _key(head: str) -> str:
-    attributes = dict(_ATTRIBUTE.findall(head))
+    attributes = _attributes(head)
     return attributes.get("name") or attributes.get("key") or head.strip().strip("\"'")
 
 
 def _declared_types(head: str) -> frozenset[str] | None:
     """What the markup says of a parameter's type (``string="true"``, ``type="number"``); None if nothing."""
-    attributes = dict(_ATTRIBUTE.findall(head))
+    attributes = _attributes(head)
     if "string" in attributes:
         return frozenset({"string"}) if attributes["string"] == "true" else ANY_TYPE
     return schema_types(attributes) if "type" in attributes else None
-
-
-QWEN3_CODER = XmlFormat(
-    call_open="<function=",
-    call_close="</function>",
-    head_end=">",
-    param_open="<parameter=",
-    param_close="</parameter>",
-    block_open=("<tool_call>",),
-    block_close=("</tool_call>",),
-    framed=True,
-)
-SEED_OSS = replace(QWEN3_CODER, block_open=("<seed:tool_call>",), block_close=("</seed:tool_call>",))
-MINIMAX_M2 = XmlFormat(
-    call_open="<invoke ",
-    call_close="</invoke>",
-    head_end=">",
-    param_open="<parameter ",
-    param_close="</parameter>",
-    block_open=("<minimax:tool_call>",),
-    block_close=("</minimax:tool_call>",),
-)
-DEEPSEEK_V32 = XmlFormat(
-    call_open="<｜DSML｜invoke ",
-    call_close="</｜DSML｜invoke>",
-    head_end=">",
-    param_open="<｜DSML｜parameter ",
-    param_close="</｜DSML｜parameter>",
-    block_open=("<｜DSML｜function_calls>",),
-    block_close=("</｜DSML｜function_calls>",),
-)
-DEEPSEEK_V4 = replace(DEEPSEEK_V32, block_open=("<｜DSML｜tool_calls>",), block_close=("</｜DSML｜tool_calls>",))
-GLM = XmlFormat(
-    call_open="<tool_call>",
-    call_close="</tool_call>",
-    head_end="",
-    param_open="<arg_key>",
-    param_close="</arg_value>",
-    param_head_end="</arg_key>",
-    value_open="<arg_value>",
-)
-STEP3 = XmlFormat(
-    call_open="<steptml:invoke ",
-    call_close="</steptml:invoke>",
-    head_end=">",
-    param_open="<steptml:parameter ",
-    param_close="</steptml:parameter>",
-    block_open=("<｜tool_calls_begin｜>",),
-    block_close=("<｜tool_calls_end｜>",),
-    ignored=("<｜tool_call_begin｜>", "function", "<｜tool_sep｜>", "<｜tool_call_end｜>"),
-)

@@ -15,6 +15,7 @@ from random import Random
 from smg_trio.routing.policies.base import C, Policy, RoutingContext
 from smg_trio.routing.policies.chance import RandomChoice
 from smg_trio.routing.policies.least_load import LeastLoad
+from smg_trio.routing.policies.rendezvous import stable_hash
 
 ASSIGNMENT_MODES = ("random", "min_load", "min_group", "delegate")
 
@@ -27,7 +28,7 @@ class StickyKnobs:
     """
 
     max_idle_s: float = 14400.0
-    max_keys: int = 1_000_000
+    max_keys: int = 200_000
 
 
 class StickySessions(Policy):
@@ -41,14 +42,15 @@ class StickySessions(Policy):
         self.name = name
         self._choice = choice or RandomChoice()
         self._knobs = knobs or StickyKnobs()
-        self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._keys: OrderedDict[int, tuple[str, float]] = OrderedDict()
         self.keys_of: Counter[str] = Counter()
 
     def choose(self, candidates: Sequence[C], context: RoutingContext, now: float) -> C:
         """See `Policy.choose`."""
-        key = context.routing_key
-        if key is None:
+        if context.routing_key is None:
             return self._choice.choose(candidates, context, now)
+        # Clients choose how long their keys are; a hash keeps the memory per key bounded.
+        key = stable_hash(context.routing_key.encode("utf-8", "surrogateescape"))
         self._expire(now)
         pinned = self._keys.get(key)
         if pinned is not None:
@@ -61,7 +63,7 @@ class StickySessions(Policy):
         self._pin(key, chosen.spec.worker_id, now)
         return chosen
 
-    def _pin(self, key: str, worker_id: str, now: float) -> None:
+    def _pin(self, key: int, worker_id: str, now: float) -> None:
         if key not in self._keys:
             self.keys_of[worker_id] += 1
             if len(self._keys) >= self._knobs.max_keys:
@@ -69,7 +71,7 @@ class StickySessions(Policy):
         self._keys[key] = (worker_id, now)
         self._keys.move_to_end(key)
 
-    def _unpin(self, key: str) -> None:
+    def _unpin(self, key: int) -> None:
         worker_id, _ = self._keys.pop(key)
         self.keys_of[worker_id] -= 1
         if not self.keys_of[worker_id]:

@@ -200,6 +200,10 @@ def _check_pooling(pooling: PoolingParams) -> None:
         limits.integer(pooling.dimensions, "dimensions", 1)
     if pooling.use_activation is not None:
         limits.flag(pooling.use_activation, "use_activation")
+    if pooling.skip_reading_prefix_cache is not None:
+        limits.flag(pooling.skip_reading_prefix_cache, "skip_reading_prefix_cache")
+    if pooling.second_text_start is not None:
+        limits.integer(pooling.second_text_start, "second_text_start", 0)
 
 
 def _check_lora(lora: LoraAdapter, info: EngineInfo) -> None:

@@ -172,8 +172,15 @@ def _token_list(request: GenerationRequest) -> Any:
 
 
 def _pooling(pooling: PoolingParams) -> list[Any]:
-    # An array, unlike sampling: use_activation, dimensions, step_tag_id, returned_token_ids, task.
-    return [pooling.use_activation, pooling.dimensions, None, None, pooling.task]
+    # An array, unlike sampling: use_activation, dimensions, step_tag_id, returned_token_ids, task, requires_token_ids,
+    # skip_reading_prefix_cache, late_interaction_params, extra_kwargs.
+    fields = [pooling.use_activation, pooling.dimensions, None, None, pooling.task]
+    if pooling.second_text_start is not None:
+        extra = {"compressed_token_type_ids": pooling.second_text_start}
+        return [*fields, False, pooling.skip_reading_prefix_cache, None, extra]
+    if pooling.skip_reading_prefix_cache is not None:
+        fields += [False, pooling.skip_reading_prefix_cache]
+    return fields
 
 
 def _lora(lora: LoraAdapter) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from time import perf_counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,14 +35,14 @@ def test_different_conversations_spread_over_the_workers():
     assert {choose(policy, workers, prompt(seed, 64)) for seed in range(4)} == {"w0", "w1", "w2", "w3"}
 
 
-def test_a_match_below_the_threshold_does_not_count():
+@pytest.mark.parametrize(("rest", "goes_home"), [(50, True), (100, False)])
+def test_a_match_below_the_threshold_does_not_count(rest, goes_home):
     policy, workers = CacheAware(CacheAwareKnobs(cache_threshold=0.5)), fleet(2)
     shared = prompt(1, 64)
     first = choose(policy, workers, shared)
     for worker in workers:
         worker.load = 1.0 if worker.name == first else 0.0
-    assert choose(policy, workers, shared + prompt(2, 100)) != first
-    assert choose(policy, workers, shared + prompt(3, 50)) == first
+    assert (choose(policy, workers, shared + prompt(2, rest)) == first) is goes_home
 
 
 def test_prompts_shorter_than_a_block_go_to_the_least_loaded():

@@ -1,0 +1,54 @@
+"""``/parse/function_call`` and ``/parse/reasoning``: text from elsewhere through this gateway's parsers."""
+
+from __future__ import annotations
+
+from smg_trio.api.errors import Headers, error_headers, error_view
+from smg_trio.api.parse_tools import (
+    function_call_body,
+    parse_failure_body,
+    parse_function_call_request,
+    parse_reasoning_request,
+    reasoning_body,
+)
+from smg_trio.core.errors import ConfigError, InvalidRequest
+from smg_trio.core.events import ParserEvent
+from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.state import Gateway
+from smg_trio.parsers.answer import AnswerParser
+from smg_trio.parsers.registry import PASSTHROUGH, make_answer_parser
+
+
+def parse_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:
+    """The error shape of these two endpoints."""
+    return error_view(error).status, error_headers(error), parse_failure_body(error)
+
+
+async def parse_function_call(gateway: Gateway, request: Request) -> Response:
+    """The tool calls in a text, and the rest of it."""
+    asked = parse_function_call_request(request.body)
+    schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in asked.tools}
+    try:
+        parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(None, asked.parser, schemas)
+    except ConfigError:
+        raise InvalidRequest(f"Unknown tool parser: {asked.parser}", param="tool_call_parser") from None
+    events = await gateway.preparer.off_loop_if_long(len(asked.text), lambda: _read(parser, asked.text))
+    return json_response(function_call_body(events))
+
+
+async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
+    """The thought in a text, and the rest of it."""
+    asked = parse_reasoning_request(request.body)
+    try:
+        parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(asked.parser, None)
+    except ConfigError:
+        raise InvalidRequest(f"Unknown reasoning parser: {asked.parser}", param="reasoning_parser") from None
+    events = await gateway.preparer.off_loop_if_long(len(asked.text), lambda: _read(parser, asked.text))
+    return json_response(reasoning_body(events))
+
+
+def _parses_nothing(name: str) -> bool:
+    return name.strip().lower() == PASSTHROUGH
+
+
+def _read(parser: AnswerParser, text: str) -> list[ParserEvent]:
+    return [*parser.feed(text), *parser.finish()]

@@ -1,0 +1,145 @@
+"""``/v1/embeddings``, ``/v1/score``, ``/v1/rerank`` and ``/classify``: pooled outputs, where the engine has them."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from secrets import token_hex
+
+import trio
+
+from smg_trio.api.openai.embeddings import embeddings_body, parse_embeddings_request
+from smg_trio.api.pooling import (
+    PairsRequest,
+    PoolingAnswer,
+    PoolingRequest,
+    classify_body,
+    parse_classify_request,
+    parse_rerank_request,
+    parse_score_request,
+    rerank_body,
+    score_body,
+)
+from smg_trio.core.errors import SmgError
+from smg_trio.core.events import Usage
+from smg_trio.gateway.answering import RequestTimeout
+from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.pooling import PoolingJob, find_scoring_task, pool, require_task
+from smg_trio.pipeline.pooling_inputs import (
+    PoolingPrompt,
+    cut_ids,
+    encode_inputs,
+    plan_scoring,
+    resolve_pooling,
+)
+
+
+async def embeddings(gateway: Gateway, request: Request) -> Response:
+    """Vectors of texts, token ids or a conversation."""
+    asked = parse_embeddings_request(request.body, gateway.limits)
+    job, answer = await _prepare(gateway, request, asked.inputs, "embd-")
+    return json_response(embeddings_body(answer, asked, await _pool(gateway, job, "embeddings")))
+
+
+async def classify(gateway: Gateway, request: Request) -> Response:
+    """The classes of texts, token ids or a conversation, with their probabilities."""
+    asked = parse_classify_request(request.body, gateway.limits)
+    job, answer = await _prepare(gateway, request, asked, "classify-")
+    rows = await _pool(gateway, job, "classify")
+    return json_response(classify_body(answer, rows, job.model.text.pooling.label))
+
+
+async def score(gateway: Gateway, request: Request) -> Response:
+    """How well each of two lists' texts fit together."""
+    answer, scores = await _score(gateway, request, parse_score_request(request.body, gateway.limits), "score-")
+    return json_response(score_body(answer, scores))
+
+
+async def rerank(gateway: Gateway, request: Request) -> Response:
+    """Documents in the order in which they fit a query."""
+    asked = parse_rerank_request(request.body, gateway.limits)
+    answer, scores = await _score(gateway, request, asked, "rerank-")
+    return json_response(rerank_body(answer, asked, scores))
+
+
+async def _prepare(
+    gateway: Gateway, request: Request, asked: PoolingRequest, prefix: str
+) -> tuple[PoolingJob, PoolingAnswer]:
+    gateway.refuse_if_draining()
+    model = gateway.catalog.find(asked.model)
+    window = gateway.context_window(model)
+    await require_task(asked.pooling.task, model, gateway.registry)
+    pooling = resolve_pooling(asked.pooling, model)
+    chat, completion = asked.chat, asked.completion
+    if chat is not None:
+        prompt = await gateway.preparer.chat_prompt(chat, model)
+        sampling, inputs = chat.sampling, [cut_ids(prompt.token_ids, chat.sampling, window)]
+    else:
+        assert completion is not None, "either prompts or a conversation"
+        size = sum(len(one) for one in completion.prompts if isinstance(one, str))
+        work = functools.partial(encode_inputs, completion, model, window)
+        sampling, inputs = completion.sampling, await gateway.preparer.off_loop_if_long(size, work)
+    job = PoolingJob(
+        model=model,
+        request_id=_answer_id(prefix, request, asked.request_id),
+        prompts=[PoolingPrompt(ids, pooling) for ids in inputs],
+        priority=sampling.priority,
+        cache_salt=sampling.cache_salt,
+    )
+    return job, _answer(job, asked.model)
+
+
+async def _score(
+    gateway: Gateway, request: Request, asked: PairsRequest, prefix: str
+) -> tuple[PoolingAnswer, list[float]]:
+    gateway.refuse_if_draining()
+    model = gateway.catalog.find(asked.model)
+    window = gateway.context_window(model)
+    task = await find_scoring_task(model, gateway.registry)
+    size = sum(len(query) + len(document) for query, document in asked.pairs)
+    work = functools.partial(plan_scoring, asked, task, model, window)
+    plan = await gateway.preparer.off_loop_if_long(size, work)
+    job = PoolingJob(
+        model=model,
+        request_id=_answer_id(prefix, request, asked.request_id),
+        prompts=plan.prompts,
+        priority=asked.priority,
+        cache_salt=asked.cache_salt,
+    )
+    scores = plan.scores(await _pool(gateway, job, "rerank" if prefix == "rerank-" else "score"))
+    return _answer(job, asked.model), scores
+
+
+def _answer_id(prefix: str, request: Request, own: str | None) -> str:
+    if own is None and request.client_named_request:
+        own = request.request_id
+    return f"{prefix}{own or token_hex(16)}"
+
+
+def _answer(job: PoolingJob, name: str) -> PoolingAnswer:
+    return PoolingAnswer(
+        response_id=job.request_id,
+        model=name or job.model.model_id,
+        created=int(time.time()),
+        prompt_tokens=job.prompt_tokens,
+    )
+
+
+async def _pool(gateway: Gateway, job: PoolingJob, endpoint: str) -> Sequence[list[float]]:
+    """Pool, counted, timed and ended at the request timeout. Raises SmgError."""
+    started = trio.current_time()
+    metrics = gateway.metrics.inference_begins(job.model.model_id, endpoint, streaming=False)
+    gateway.answer_begins()
+    limit_s = gateway.settings.request_timeout_secs
+    try:
+        with trio.move_on_after(limit_s):
+            return await pool(job, gateway.registry)
+        raise RequestTimeout(f"The answer took longer than {limit_s:g}s.")
+    except SmgError as error:
+        metrics.failed(error.code)
+        raise
+    finally:
+        gateway.answer_ends()
+        metrics.ended(started, trio.current_time(), Usage(job.prompt_tokens, 0))

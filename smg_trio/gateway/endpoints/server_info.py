@@ -1,0 +1,77 @@
+"""What the server says of itself: version, models, workers, loads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from smg_trio import __version__
+from smg_trio.api.server_info import loads_body, model_info_body, server_info_body, server_load_body, version_body
+from smg_trio.api.workers import worker_value
+from smg_trio.core.errors import SmgError
+from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.http import Request, Response, json_response, text_response
+from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.models import ServedModel
+
+
+async def show_version(gateway: Gateway, request: Request) -> Response:
+    """The gateway's version."""
+    return json_response(version_body(__version__))
+
+
+async def ping(gateway: Gateway, request: Request) -> Response:
+    """Empty: 200 while requests would be served, else 503."""
+    return text_response("", 200 if gateway.readiness()[0] else 503)
+
+
+async def server_load(gateway: Gateway, request: Request) -> Response:
+    """How many answers are in progress."""
+    return json_response(server_load_body(gateway.answers))
+
+
+async def loads(gateway: Gateway, request: Request) -> Response:
+    """How loaded the engines are, by their own word."""
+    workers = [worker.snapshot() for worker in gateway.registry.workers(request.query.get("model"))]
+    timestamp = datetime.now(UTC).isoformat()
+    return json_response(loads_body(workers, version=__version__, timestamp=timestamp))
+
+
+async def model_info(gateway: Gateway, request: Request) -> Response:
+    """What is known of a model (``?model=``; the only one if there is one)."""
+    model = gateway.catalog.find(request.query.get("model", ""))
+    body = model_info_body(
+        root=model.root,
+        tokenizer=gateway.settings.tokenizer_path,
+        generates=await _generates(gateway, model),
+        context_length=gateway.registry.max_model_len(model.model_id) or model.text.context_length,
+        architectures=model.text.architectures,
+    )
+    return json_response(body)
+
+
+async def _generates(gateway: Gateway, model: ServedModel) -> bool | None:
+    for worker in gateway.registry.workers(model.model_id):
+        if worker.state is WorkerState.READY:
+            try:
+                return "generate" in await worker.supported_tasks()
+            except SmgError:
+                continue
+    return None
+
+
+async def server_info(gateway: Gateway, request: Request) -> Response:
+    """Version, policy, models and workers."""
+    registry = gateway.registry
+    found = {name: gateway.catalog.find(name) for name in gateway.catalog.names()}
+    models = [
+        {
+            "id": name,
+            "root": model.root,
+            "parent": None if model.lora is None else model.model_id,
+            "max_model_len": registry.max_model_len(model.model_id) or model.text.context_length,
+        }
+        for name, model in found.items()
+    ]
+    workers = [worker_value(worker.snapshot(), registry.load(worker.spec.worker_id)) for worker in registry.workers()]
+    body = server_info_body(version=__version__, policy=registry.policy_name, models=models, workers=workers)
+    return json_response(body)

@@ -1,0 +1,100 @@
+"""Gemma's calls: ``call:NAME{key:<|"|>text<|"|>,number:4,nested:{…}}``, JSON but for its keys and quotes.
+
+Covers Gemma 4 and FunctionGemma, which differ in their markers only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.json_reader import ValueReader, escape
+from smg_trio.parsers.scanner import scanner_for
+from smg_trio.parsers.tape import Emit, Steps, Tape, expect, read_name, skip_space
+
+
+@dataclass(frozen=True, slots=True)
+class DelimitedFormat:
+    """One family: markers around a call, and what stands for a quote."""
+
+    open: str
+    close: str
+    quote: str
+
+
+class DelimitedParser(ToolParser):
+    """Parser of a `DelimitedFormat`."""
+
+    needs_special_tokens = True
+
+    def __init__(self, style: DelimitedFormat, tools: ToolSchemas | None = None) -> None:
+        self.style = style
+        self._outside = scanner_for(style.open, style.close)
+        super().__init__(tools)
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """See `ScriptParser.markers`."""
+        return frozenset((self.style.open, self.style.close, self.style.quote))
+
+    def script(self) -> Steps[None]:
+        while True:
+            marker = yield from self.content_until(self._outside)
+            if marker is None:
+                return
+            if marker == self.style.open:
+                yield from self._read_call(marker)
+
+    def _read_call(self, marker: str) -> Steps[None]:
+        tape = self.tape
+        tape.keep(marker)
+        yield from skip_space(tape)
+        name = ""
+        if (yield from expect(tape, "call:")):
+            name = yield from read_name(tape)
+        if not name or (yield from skip_space(tape)) != "{":
+            self.give_back(self.markers)
+            return
+        self.begin_call(name)
+        yield from read_delimited(tape, self.arguments, self.style.quote)
+        self.end_call()
+        yield from skip_space(tape)
+        yield from expect(tape, self.style.close)
+
+
+def read_delimited(tape: Tape, emit: Emit, quote: str) -> Steps[bool]:
+    """`tape.read_value` for values whose strings stand between two `quote`; inside them every sign is text."""
+    scanner = scanner_for(quote)
+    reader = ValueReader()
+    inside = False
+    while True:
+        end, marker = scanner.scan(tape.text, tape.pos, tape.closed)
+        piece = tape.text[tape.pos : end]
+        if inside:
+            reader.read(escape(piece), 0)
+            tape.skip_to(end)
+        else:
+            tape.skip_to(tape.pos + reader.read(piece, 0))
+        if marker and tape.pos == end and not reader.done and not reader.failed:
+            reader.read('"', 0)
+            inside = not inside
+            tape.skip_to(end + len(marker))
+        if text := reader.take():
+            emit(text)
+        if reader.done:
+            return True
+        if reader.failed:
+            if tail := reader.repair():
+                emit(tail)
+            return False
+        if marker:
+            continue
+        if tape.closed:
+            if tail := reader.flush():
+                emit(tail)
+            return reader.done
+        yield
+
+
+GEMMA4 = DelimitedFormat("<|tool_call>", "<tool_call|>", '<|"|>')
+FUNCTIONGEMMA = DelimitedFormat("<start_function_call>", "<end_function_call>", "<escape>")

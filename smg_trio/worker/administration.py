@@ -1,0 +1,64 @@
+"""Engine methods called on every engine of some workers: all at once, all of them or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from smg_trio.core.engines import EngineProtocol
+from smg_trio.core.errors import NoReadyWorker, NotImplementedByEngine, SmgError
+from smg_trio.core.workers import RankPhase
+from smg_trio.worker.nursery import Worker
+
+Engine = tuple[Worker, int]
+"""A worker and the rank of one of its engines."""
+
+
+def engines_of(workers: Sequence[Worker]) -> list[Engine]:
+    """Every engine that can be asked now.
+
+    Raises NotImplementedByEngine if one of the workers speaks a protocol without methods, NoReadyWorker if there is
+    no engine.
+    """
+    for worker in workers:
+        if worker.spec.protocol is not EngineProtocol.VLLM:
+            raise NotImplementedByEngine(
+                f"The engine protocol of {worker.spec.url} ({worker.spec.protocol}) has no way to administer an engine."
+            )
+    engines = [
+        (worker, rank.rank) for worker in workers for rank in worker.snapshot().ranks if rank.phase is RankPhase.READY
+    ]
+    if not engines:
+        reasons = "; ".join(f"{worker.spec.url}: {worker.snapshot().reason or worker.state}" for worker in workers)
+        raise NoReadyWorker(f"No engine is ready ({reasons or 'no worker is registered'}).")
+    return engines
+
+
+async def call_each(engines: Sequence[Engine], method: str, *arguments: Any, timeout_s: float) -> list[Any | SmgError]:
+    """Call a method of several engines at once; the result, or the error, of each.
+
+    Cancelled, calls may still take effect; their replies are dropped.
+    """
+    results: list[Any | SmgError] = [None] * len(engines)
+
+    async def call(index: int, worker: Worker, rank: int) -> None:
+        try:
+            results[index] = await worker.call_utility(method, *arguments, rank=rank, timeout_s=timeout_s)
+        except SmgError as error:
+            results[index] = error
+
+    async with trio.open_nursery() as nursery:
+        for index, (worker, rank) in enumerate(engines):
+            nursery.start_soon(call, index, worker, rank)
+    return results
+
+
+async def call_all(engines: Sequence[Engine], method: str, *arguments: Any, timeout_s: float) -> list[Any]:
+    """As `call_each`; raises the first error once all have answered."""
+    results = await call_each(engines, method, *arguments, timeout_s=timeout_s)
+    for result in results:
+        if isinstance(result, SmgError):
+            raise result
+    return results
