@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from smg_trio.api.errors import load_json
 from smg_trio.api.fields import Reader, boolean, filled_string, integer, one_of, read_fields, refuse, string, within
+
+PAUSE_MODES: Final = ("abort", "wait", "keep")
+WAKE_TAGS: Final = ("weights", "kv_cache", "scheduling")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,7 @@ def parse_pause(query: Mapping[str, str]) -> PauseRequest:
 def parse_wake(tags: Sequence[str]) -> WakeRequest:
     """Read the ``tags`` of ``/wake_up``, which may be repeated. Raises InvalidRequest."""
     for index, tag in enumerate(tags):
-        one_of(("weights", "kv_cache", "scheduling"))(tag, f"tags[{index}]")
+        one_of(WAKE_TAGS)(tag, f"tags[{index}]")
     return WakeRequest(tags=tuple(tags) or None)
 
 
@@ -211,8 +214,8 @@ def _body(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-_SLEEP_READERS: dict[str, Reader] = {"level": within(integer, 0, 2), "mode": one_of(("abort", "wait", "keep"))}
-_PAUSE_READERS: dict[str, Reader] = {"mode": one_of(("abort", "wait", "keep")), "clear_cache": boolean}
+_SLEEP_READERS: dict[str, Reader] = {"level": within(integer, 0, 2), "mode": one_of(PAUSE_MODES)}
+_PAUSE_READERS: dict[str, Reader] = {"mode": one_of(PAUSE_MODES), "clear_cache": boolean}
 _RESET_READERS: dict[str, Reader] = {"reset_running_requests": boolean, "reset_external": boolean}
 _PROFILE_READERS: dict[str, Reader] = {
     "profile_prefix": filled_string,

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import trio
 
 from smg_trio.api.errors import error_event
 from smg_trio.api.sse import DONE, KEEP_ALIVE
-from smg_trio.core.errors import GatewayFault, SmgError
+from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.gateway.state import Gateway
-from smg_trio.pipeline.answer import Answer, open_answer
+from smg_trio.pipeline.answer import Answer
+from smg_trio.pipeline.decode import ChoiceDecoder
 from smg_trio.pipeline.prepare import PreparedRequest
+from smg_trio.routing.admission import Permit
+from smg_trio.routing.retries import Attempts
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -39,6 +42,20 @@ class Writer(Protocol):
         ...
 
 
+@runtime_checkable
+class TextWriter(Protocol):
+    """A writer with a short way for text alone."""
+
+    @property
+    def writes_plain_text(self) -> bool:
+        """Whether `text` says all that `update` would; False if token ids are shown too."""
+        ...
+
+    def text(self, text: str) -> bytes:
+        """What an update with this content, and nothing else, of the only choice shows."""
+        ...
+
+
 class Fold(Protocol):
     """Gathers an answer into one body."""
 
@@ -52,25 +69,48 @@ class Fold(Protocol):
 
 
 class MeasuredAnswer:
-    """An `Answer` that is counted, timed and ended at the request timeout. Close it on every path."""
+    """An `Answer` that is admitted, tried again where that helps, counted, timed and ended at the request timeout.
 
-    __slots__ = ("_closed", "_deadline", "_heard", "_metrics", "_started", "answer", "gateway")
+    Nothing is sent before the first `next_updates`. Close it on every path.
+
+    Attributes:
+        answer: the present attempt; another object after each retry, until the first output has come.
+        heard: the first output has come, so there are no more retries.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_deadline",
+        "_metrics",
+        "_permit",
+        "_prepared",
+        "_routing_key",
+        "_started",
+        "answer",
+        "gateway",
+        "heard",
+    )
 
     def __init__(
-        self, gateway: Gateway, prepared: Sequence[PreparedRequest], endpoint: str, *, streaming: bool, started: float
+        self,
+        gateway: Gateway,
+        prepared: Sequence[PreparedRequest],
+        endpoint: str,
+        *,
+        streaming: bool,
+        started: float,
+        routing_key: str | None = None,
     ) -> None:
-        """Starts generating. Raises what `open_answer` raises."""
-        model = prepared[0].model.model_id
         self.gateway = gateway
+        self.heard = False
+        self.answer = Answer(prepared)
+        self._prepared = prepared
+        self._routing_key = routing_key
         self._started = started
-        self._heard = False
         self._closed = False
+        self._permit: Permit | None = None
+        model = prepared[0].model.model_id
         self._metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming)
-        try:
-            self.answer: Answer = open_answer(prepared, gateway.registry)
-        except SmgError as error:
-            self._metrics.failed(error.code)
-            raise
         self._deadline = gateway.deadlines.start(self._expire)
         gateway.answer_begins()
 
@@ -79,16 +119,48 @@ class MeasuredAnswer:
         self.answer.fail(RequestTimeout(f"The answer took longer than {seconds:g}s."))
 
     async def next_updates(self) -> list[ChoiceUpdate]:
-        """As `Answer.next_updates`; raises RequestTimeout at the deadline."""
+        """As `Answer.next_updates`; the first call admits and begins. Raises RequestTimeout at the deadline."""
         try:
-            updates = await self.answer.next_updates()
+            if self.heard:
+                return await self.answer.next_updates()
+            return await self._first_updates()
         except SmgError as error:
-            self._metrics.failed(error.code)
+            self.note_failure(error)
             raise
-        if not self._heard:
-            self._heard = True
-            self._metrics.first_output(self._started, trio.current_time())
-        return updates
+
+    def note_failure(self, error: SmgError) -> None:
+        """Count the answer as failed."""
+        self._metrics.failed(error.code)
+
+    async def _first_updates(self) -> list[ChoiceUpdate]:
+        gateway = self.gateway
+        self._permit = await gateway.admission.admit()
+        attempts = Attempts(gateway.retry_schedule, gateway.random)
+        cause: SmgError | None = None
+        while True:
+            try:
+                self.answer.begin(gateway.registry, routing_key=self._routing_key, avoid=attempts.avoid)
+                updates = await self.answer.next_updates()
+            except NoReadyWorker as error:
+                # Nobody is left to try: then what ended the last attempt is the news.
+                raise cause or error from None
+            except SmgError as error:
+                cause = error
+                await self._pause_before_retry(attempts, error)
+            else:
+                self.heard = True
+                self._metrics.first_output(self._started, trio.current_time())
+                return updates
+
+    async def _pause_before_retry(self, attempts: Attempts, error: SmgError) -> None:
+        """Raises `error` if another attempt cannot help."""
+        attempts.avoid.update(self.answer.worker_ids)
+        delay_s = attempts.failed(error)
+        if delay_s is None:
+            raise error
+        logger.info("attempt %d failed (%s); trying again", attempts.made, error.message)
+        await trio.sleep(delay_s)
+        self.answer = Answer(self._prepared)
 
     def close(self) -> None:
         """Abort what still runs, and note the end; idempotent, never blocks."""
@@ -97,6 +169,8 @@ class MeasuredAnswer:
         self._closed = True
         self._deadline.cancel()
         self.answer.close()
+        if self._permit is not None:
+            self._permit.close()
         self.gateway.answer_ends()
         self._metrics.ended(self._started, trio.current_time(), self.answer.usage())
 
@@ -143,7 +217,19 @@ class AnswerStream:
     out with the first chunk. After that, or once a keep-alive went out, a fault is bytes of the stream.
     """
 
-    __slots__ = ("_alarm", "_before_end", "_done", "_first", "_measured", "_owes_sign", "_quiet", "_style", "_writer")
+    __slots__ = (
+        "_alarm",
+        "_before_end",
+        "_done",
+        "_first",
+        "_measured",
+        "_owes_sign",
+        "_plain",
+        "_quiet",
+        "_style",
+        "_write_text",
+        "_writer",
+    )
 
     def __init__(
         self,
@@ -162,6 +248,10 @@ class AnswerStream:
         self._done = False
         self._quiet = True
         self._owes_sign = False
+        self._plain: ChoiceDecoder | None = None
+        self._write_text: Callable[[str], bytes] | None = None
+        if isinstance(writer, TextWriter) and writer.writes_plain_text and not style.continuous_usage:
+            self._write_text = writer.text
         self._alarm = measured.gateway.keep_alives.start(self._note_silence)
 
     def _note_silence(self) -> None:
@@ -179,6 +269,7 @@ class AnswerStream:
         """
         try:
             self._first = opening + await self._next()
+            self._plain = None if self._write_text is None else self._measured.answer.plain_decoder
         except BaseException:
             self.close()
             raise
@@ -198,6 +289,8 @@ class AnswerStream:
         try:
             return await self._next()
         except SmgError as error:
+            if self._plain is not None:
+                self._measured.note_failure(error)
             self.close()
             logger.warning("stream ended with an error: %s", error.message)
             return self._style.failed(error)
@@ -205,7 +298,10 @@ class AnswerStream:
     async def _next(self) -> bytes:
         """Bytes to send: of the next updates that have any, or a sign of life."""
         while True:
-            chunk = self._write(await self._measured.next_updates())
+            if self._plain is not None:
+                chunk = await self._next_plain(self._plain)
+            else:
+                chunk = self._write(await self._measured.next_updates())
             if self._measured.answer.finished:
                 if self._before_end is not None:
                     await self._before_end()
@@ -217,6 +313,19 @@ class AnswerStream:
             if self._owes_sign:
                 self._owes_sign = False
                 return self._style.keep_alive
+
+    async def _next_plain(self, decoder: ChoiceDecoder) -> bytes:
+        """The way of most tokens: ids, text, bytes, with nothing in between."""
+        answer, write_text = self._measured.answer, self._write_text
+        try:
+            batch = await answer.outputs.receive_batch()
+        except SmgError as error:
+            answer.fail_leases(error)
+            raise
+        text = decoder.push_plain(batch)
+        if text is None or write_text is None:
+            return self._write(answer.take(batch))
+        return write_text(text) if text else b""
 
     def _write(self, updates: list[ChoiceUpdate]) -> bytes:
         writer, answer, style = self._writer, self._measured.answer, self._style

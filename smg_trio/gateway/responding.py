@@ -45,6 +45,7 @@ class Responding:
         self._prepared = prepared
         self._measured: MeasuredAnswer | None = None
         self._started = trio.current_time()
+        self._routing_key: str | None = None
         self.response_id = prepared.request_id
         self.own_items = list(own_items)
         self.shown = _shown(asked, prepared)
@@ -58,6 +59,7 @@ class Responding:
         *,
         started: float,
         local: dict[str, StoredResponse] | None = None,
+        routing_key: str | None = None,
     ) -> Responding:
         """Gather what the request goes on from, and prepare the whole conversation.
 
@@ -74,13 +76,18 @@ class Responding:
             chat, model, request_id=response_id, max_model_len=gateway.context_window(model)
         )
         responding = cls(gateway, asked, prepared, own)
-        responding._started = started
+        responding._started, responding._routing_key = started, routing_key
         return responding
 
     def begin(self) -> MeasuredAnswer:
         """Start generating; whoever calls this closes the answer."""
         self._measured = MeasuredAnswer(
-            self._gateway, [self._prepared], "responses", streaming=self._asked.stream, started=self._started
+            self._gateway,
+            [self._prepared],
+            "responses",
+            streaming=self._asked.stream,
+            started=self._started,
+            routing_key=self._routing_key,
         )
         return self._measured
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 
+from smg_trio import __version__
 from smg_trio.api.anthropic.errors import messages_error_response
 from smg_trio.api.errors import Headers, error_response
+from smg_trio.api.openapi import Operation, openapi_document
+from smg_trio.api.worker_specs import worker_error_response
+from smg_trio.core.errors import Unauthorized
 from smg_trio.gateway.endpoints import (
     chat,
     completions,
@@ -23,7 +29,7 @@ from smg_trio.gateway.endpoints import (
     tokenization,
     workers,
 )
-from smg_trio.gateway.http import Request, Response
+from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 
 Endpoint = Callable[[Gateway, Request], Awaitable[Response]]
@@ -33,6 +39,11 @@ Failure = Callable[[BaseException, str | None], tuple[int, Headers, bytes]]
 def openai_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:
     """OpenAI's error shape, which does not repeat the request id."""
     return error_response(error)
+
+
+def _worker_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:
+    """The reference's own shape, but for a missing key, which looks the same everywhere."""
+    return error_response(error) if isinstance(error, Unauthorized) else worker_error_response(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,23 @@ class Route:
     failure: Failure = openai_failure
 
 
-ROUTES = (
+async def openapi(gateway: Gateway, request: Request) -> Response:
+    """This document."""
+    return json_response(_document())
+
+
+@cache
+def _document() -> bytes:
+    return json.dumps(openapi_document(map(_operation, ROUTES), version=__version__)).encode()
+
+
+def _operation(route: Route) -> Operation:
+    summary = (route.endpoint.__doc__ or "").partition("\n")[0]
+    error = {messages_error_response: "MessagesError", parsing.parse_failure: "ParseError"}.get(route.failure, "Error")
+    return Operation(method=route.method, path=route.path, summary=summary, public=route.public, error=error)
+
+
+ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat.chat_completions, hot=True),
     Route("POST", "/v1/completions", completions.completions, hot=True),
     Route("POST", "/v1/messages", messages.messages, hot=True, failure=messages_error_response),
@@ -111,11 +138,16 @@ ROUTES = (
     Route("GET", "/v1/loads", server_info.loads),
     Route("GET", "/get_loads", server_info.loads),
     Route("GET", "/load", server_info.server_load),
+    Route("GET", "/openapi.json", openapi),
     Route("GET", "/version", server_info.show_version),
     Route("GET", "/ping", server_info.ping, public=True),
     Route("POST", "/ping", server_info.ping, public=True),
-    Route("GET", "/workers", workers.workers),
-    Route("GET", "/workers/<worker_id>", workers.worker),
+    Route("GET", "/workers", workers.list_workers, failure=_worker_failure),
+    Route("POST", "/workers", workers.add_worker, failure=_worker_failure),
+    Route("GET", "/workers/<worker_id>", workers.show_worker, failure=_worker_failure),
+    Route("PUT", "/workers/<worker_id>", workers.replace_worker, failure=_worker_failure),
+    Route("PATCH", "/workers/<worker_id>", workers.change_worker, failure=_worker_failure),
+    Route("DELETE", "/workers/<worker_id>", workers.remove_worker, failure=_worker_failure),
     Route("GET", "/health", probes.liveness, public=True),
     Route("GET", "/liveness", probes.liveness, public=True),
     Route("GET", "/readiness", probes.readiness, public=True),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -30,17 +29,16 @@ from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.app import make_app
 from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.metrics_app import MetricsApp
+from smg_trio.gateway.models import load_catalog
 from smg_trio.gateway.server.asgi import App
 from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners, serve
 from smg_trio.gateway.server.settings import ServerLimits
 from smg_trio.gateway.server.shutdown import Shutdown
 from smg_trio.gateway.state import Gateway
 from smg_trio.history import open_history
-from smg_trio.pipeline.models import ModelCatalog, ServedModel
-from smg_trio.pipeline.planning import check_parsers
-from smg_trio.routing.policies import by_name
+from smg_trio.pipeline.models import ModelCatalog
 from smg_trio.routing.registry import Registry, WorkerTimeouts
-from smg_trio.text.model_files import load_model_text
+from smg_trio.routing.rules import policy_of, rules_of
 from smg_trio.worker.links import Transport
 from smg_trio.worker.zmq_links import open_zmq_transport
 
@@ -108,7 +106,7 @@ async def run_gateway(
     """
     check_settings(settings)
     shutdown = shutdown or GatewayShutdown()
-    catalog = await _load_models(settings)
+    catalog = await load_catalog(settings)
     listeners = await open_listeners(settings.host, settings.port)
     metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
     timeouts = WorkerTimeouts(
@@ -116,7 +114,7 @@ async def run_gateway(
     )
     async with open_history(settings.history_backend) as history:
         with open_transport() as transport:
-            registry = Registry(transport, by_name[settings.policy](), timeouts)
+            registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
             gateway = Gateway(settings, registry, catalog, history)
             async with trio.open_nursery() as workers:
                 await workers.start(registry.run)
@@ -127,40 +125,12 @@ async def run_gateway(
     return 0 if shutdown.clean else 1
 
 
-async def _load_models(settings: Settings) -> ModelCatalog:
-    catalog = ModelCatalog()
-    if settings.model_path is None:
-        return catalog
-    path = settings.model_path
-
-    def load() -> ServedModel:
-        text = load_model_text(
-            path,
-            tokenizer_path=settings.tokenizer_path,
-            chat_template_path=settings.chat_template,
-            generation_config=settings.generation_config,
-        )
-        names = settings.served_model_name or (path,)
-        aliases = [
-            alias for alias, _, name in (entry.partition("=") for entry in settings.model_alias) if name in names
-        ]
-        return ServedModel(
-            model_id=names[0],
-            aliases=(*names[1:], *aliases),
-            text=text,
-            root=path,
-            created=int(time.time()),
-            tool_parser=settings.tool_call_parser,
-            reasoning_parser=settings.reasoning_parser,
-        )
-
-    model = await trio.to_thread.run_sync(load)
-    check_parsers(model)
-    catalog.add(model)
-    return catalog
-
-
 async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCatalog) -> None:
+    if settings.disable_health_check:
+        logger.warning(
+            "Ignoring disabled health checks for ZMQ workers: the ZMQ probe is a local liveness check and the only "
+            "path that reconnects a restarted engine, so it stays enabled"
+        )
     if not settings.worker_urls:
         return
     if settings.backend is None:

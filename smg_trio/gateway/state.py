@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from random import Random
+
 import trio
 
 from smg_trio.api.limits import RequestLimits
@@ -16,6 +20,7 @@ from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.prepare import Preparer
 from smg_trio.routing.registry import Registry
+from smg_trio.routing.rules import admission_queue_of, retry_schedule_of, routing_key_of
 
 
 class Gateway:
@@ -42,6 +47,9 @@ class Gateway:
         self.metrics = Metrics(registry)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
+        self.admission = admission_queue_of(settings, os.cpu_count() or 1)
+        self.retry_schedule = retry_schedule_of(settings)
+        self.random = Random()
         self.answers = 0
         self._no_answers = trio.Event()
         self._draining = False
@@ -71,6 +79,11 @@ class Gateway:
         while self.answers:
             await self._no_answers.wait()
 
+    def routing_key(self, headers: Mapping[str, str]) -> str | None:
+        """The session that the request's headers name, for policies that keep sessions together."""
+        names = self.settings.routing_key_headers
+        return routing_key_of(list(headers.items()), names) if names else None
+
     def refuse_if_draining(self) -> None:
         """Raises ShuttingDown for new generations while draining."""
         if self._draining:
@@ -79,7 +92,8 @@ class Gateway:
     def readiness(self) -> tuple[bool, str, int, int]:
         """(ready, reason if not, ready workers, all workers)."""
         workers = self.registry.workers()
-        ready = sum(worker.state is WorkerState.READY for worker in workers)
+        states = [self.registry.snapshot(worker.spec.worker_id).state for worker in workers]
+        ready = states.count(WorkerState.READY)
         if self._draining:
             return False, "draining", ready, len(workers)
         if not ready:

@@ -156,7 +156,9 @@ FRAMES: Final[dict[str, CallFrame]] = {
     "deepseek32": _dsml("function_calls"),
     "deepseek_v4": _dsml("tool_calls"),
     "functionary": CallFrame("<function={name}>", "</function>"),
+    "gigachat3": CallFrame(f"<|function_call|>{_json_call()}", "}"),
     "glm45_moe": CallFrame("<tool_call>{name}\n", "\n</tool_call>", style="glm_xml", separator="\n"),
+    "granite_20b_fc": CallFrame(f"<function_call> {_json_call()}", "}", separator=" "),
     "granite": _listed("<|tool_call|>[", "]"),
     "hunyuan_a13b": _listed("<tool_calls>[", "]</tool_calls>"),
     "inkling": CallFrame(
@@ -179,9 +181,23 @@ FRAMES: Final[dict[str, CallFrame]] = {
         open="<minimax:tool_call>\n",
         close="</minimax:tool_call>",
     ),
+    "minimax_m3": CallFrame(
+        ']<]minimax[>[<invoke name="{name}">',
+        "]<]minimax[>[</invoke>\n",
+        style="minimax_m3_xml",
+        open="]<]minimax[>[<tool_call>\n",
+        close="]<]minimax[>[</tool_call>",
+    ),
     "mistral": CallFrame("[TOOL_CALLS]{name}[ARGS]", ""),
     "nemotron_json": _listed("<TOOLCALL>[", "]</TOOLCALL>"),
     "phi4_mini_json": _listed("functools[", "]"),
+    "plamo3": CallFrame(
+        "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>{name}<|plamo:end_tool_name:plamo|>"
+        "<|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>",
+        "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>",
+        open="<|plamo:begin_tool_requests:plamo|>",
+        close="<|plamo:end_tool_requests:plamo|>",
+    ),
     "qwen": _tagged("tool_call"),
     "qwen_xml": CallFrame(
         "<tool_call>\n<function={name}>\n", "\n</function>\n</tool_call>", style="qwen_xml", separator="\n"

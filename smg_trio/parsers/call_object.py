@@ -7,11 +7,15 @@ that are themselves a JSON text inside a string are decoded, absent or null ones
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from smg_trio.parsers.base import ToolParser
 from smg_trio.parsers.tape import Steps, read_value, skip_space
+
+_CUT_ESCAPE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u[0-9a-fA-F]{0,3})?\Z")
 
 
 def _any_name(name: str) -> bool:
@@ -77,6 +81,8 @@ def read_call(parser: ToolParser, keys: CallKeys = MARKED_CALL) -> Steps[bool]:
     if tape.pos < len(tape.text):
         _end_arguments(parser, found)
         parser.content(tape.kept())
+    elif found.arguments:
+        parser.arguments(_cut_short(found.arguments))
     parser.end_call()
     return True
 
@@ -181,6 +187,17 @@ def _unwrapped(value: str) -> str:
     except (ValueError, RecursionError):
         return value
     return str(inner)
+
+
+def _cut_short(value: str) -> str:
+    """Arguments that the end of the text cut off: what a string holds of an object, anything else as it is."""
+    if not value.startswith('"'):
+        return value
+    try:
+        inner = str(json.loads(_CUT_ESCAPE.sub(r"\1", value) + '"'))
+    except ValueError:
+        return value
+    return inner if inner.lstrip().startswith("{") else value
 
 
 def _read_string(parser: ToolParser, char: str) -> Steps[str | None]:

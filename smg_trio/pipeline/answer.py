@@ -1,13 +1,13 @@
 """An answer being generated: leases, engine requests and decoders of all its choices, behind one stream of updates.
 
-An answer owns its requests from `open_answer` until `close`; closing never blocks, so it is safe in any `finally`,
+An answer owns its requests from `begin` until `close`; closing never blocks, so it is safe in any `finally`,
 cancelled or not, and whatever the engines still do for it is aborted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
 from secrets import token_hex
@@ -50,42 +50,73 @@ class _Choice:
 
 
 class Answer:
-    """One answer of one or more choices; see `open_answer`. One task reads it.
+    """One answer of one or more choices. One task reads it; whoever calls `begin` owes a `close` on every path.
 
     Choice j of prompt i has index ``i * n + j``.
+
+    Attributes:
+        outputs: what the engines say, tagged with the choice's index; for `next_updates`.
     """
 
-    __slots__ = ("_choices", "_open_choices", "_outputs", "_prompt_tokens")
+    __slots__ = ("_choices", "_open_choices", "_prepared", "_prompt_tokens", "outputs")
 
-    def __init__(self) -> None:
-        self._outputs = OutputStream[int]()
+    def __init__(self, prepared: Sequence[PreparedRequest]) -> None:
+        self._prepared = prepared
+        self._prompt_tokens = sum(len(one.prompt.token_ids) for one in prepared)
         self._choices: list[_Choice] = []
-        self._open_choices = 0
-        self._prompt_tokens = 0
+        self._open_choices = sum(one.n for one in prepared)
+        self.outputs = OutputStream[int]()
 
-    def begin(self, prepared: PreparedRequest, registry: Registry) -> None:
-        """Start the engine requests of one prompt's choices."""
-        tokenizer, token_ids = prepared.model.text.tokenizer, prepared.prompt.token_ids
-        self._prompt_tokens += len(token_ids)
-        for number in range(prepared.n):
-            choice = len(self._choices)
-            make_parser = prepared.plan.make_parser
-            parser = None if make_parser is None else make_parser()
-            decoder = ChoiceDecoder(choice, tokenizer, token_ids, prepared.decode, parser)
-            lease = registry.lease(prepared.model.model_id, token_ids)
-            try:
-                request = _engine_request(prepared, choice, number)
-                entry = lease.worker.begin(request, self._outputs.delivery(choice))
-            except BaseException:
-                lease.close()
-                raise
-            self._choices.append(_Choice(lease, entry, decoder))
-            self._open_choices += 1
+    def begin(self, registry: Registry, *, routing_key: str | None = None, avoid: Collection[str] = ()) -> None:
+        """Choose workers and start generating.
+
+        Raises ModelNotFound, NoReadyWorker, WorkersOverloaded, or the ClientFault that says what the engine could not
+        take; nothing is left running then.
+        """
+        try:
+            for one in self._prepared:
+                for number in range(one.n):
+                    lease = registry.lease(
+                        one.model.model_id, one.prompt.token_ids, routing_key=routing_key, avoid=avoid
+                    )
+                    self._choices.append(self._begin_choice(one, number, lease))
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin_choice(self, prepared: PreparedRequest, number: int, lease: Lease) -> _Choice:
+        index = len(self._choices)
+        make_parser = prepared.plan.make_parser
+        try:
+            decoder = ChoiceDecoder(
+                index,
+                prepared.model.text.tokenizer,
+                prepared.prompt.token_ids,
+                prepared.decode,
+                None if make_parser is None else make_parser(),
+            )
+            request = _engine_request(prepared, index, number)
+            return _Choice(lease, lease.worker.begin(request, self.outputs.delivery(index)), decoder)
+        except BaseException:
+            lease.close()
+            raise
 
     @property
     def finished(self) -> bool:
         """Every choice has ended."""
         return not self._open_choices
+
+    @property
+    def plain_decoder(self) -> ChoiceDecoder | None:
+        """The decoder of the only choice, if detokenizing is all its text needs; see `ChoiceDecoder.push_plain`."""
+        if len(self._choices) == 1 and self._choices[0].decoder.plain:
+            return self._choices[0].decoder
+        return None
+
+    @property
+    def worker_ids(self) -> set[str]:
+        """The workers that answer."""
+        return {choice.lease.worker.spec.worker_id for choice in self._choices}
 
     async def next_updates(self) -> list[ChoiceUpdate]:
         """Wait for and return what the engines have said by now, one update per choice that they spoke of.
@@ -94,7 +125,15 @@ class Answer:
         can be called again.
         """
         try:
-            batch = await self._outputs.receive_batch()
+            batch = await self.outputs.receive_batch()
+        except SmgError as error:
+            self.fail_leases(error)
+            raise
+        return self.take(batch)
+
+    def take(self, batch: Sequence[tuple[int, GenerationOutput]]) -> list[ChoiceUpdate]:
+        """The updates that a batch of `outputs` makes. Raises EngineRejected; the answer is closed then."""
+        try:
             if len(self._choices) == 1:
                 return [self._push(0, [output for _, output in batch])]
             by_choice: dict[int, list[GenerationOutput]] = {}
@@ -106,14 +145,15 @@ class Answer:
                 for choice, outputs in by_choice.items()
                 if not choices[choice].decoder.finished
             ]
-        except SmgError:
-            self.close()
+        except SmgError as error:
+            self.fail_leases(error)
             raise
 
     def _push(self, index: int, outputs: list[GenerationOutput]) -> ChoiceUpdate:
         choice = self._choices[index]
         update = choice.decoder.push(outputs)
         if update.finish is not None:
+            choice.lease.succeeded()
             choice.leave()
             self._open_choices -= 1
         return update
@@ -122,14 +162,21 @@ class Answer:
         """Have `next_updates` return, if with nothing new."""
         for index, choice in enumerate(self._choices):
             if not choice.decoder.finished:
-                self._outputs.delivery(index).put(GenerationOutput([]))
+                self.outputs.delivery(index).put(GenerationOutput([]))
                 return
 
     def fail(self, error: SmgError) -> None:
         """End the answer with `error`, which `next_updates` raises after what came before it."""
         for index, choice in enumerate(self._choices):
             if not choice.decoder.finished:
-                self._outputs.delivery(index).put(error)
+                self.outputs.delivery(index).put(error)
+
+    def fail_leases(self, error: SmgError) -> None:
+        """Tell the workers that the answer failed with `error`, and close."""
+        for choice in self._choices:
+            if not choice.decoder.finished:
+                choice.lease.failed(error)
+        self.close()
 
     def usage(self) -> Usage:
         """Counts so far."""
@@ -147,22 +194,6 @@ class Answer:
         """Leave every request and give the workers back; idempotent, never blocks."""
         for choice in self._choices:
             choice.leave()
-
-
-def open_answer(prepared: Sequence[PreparedRequest], registry: Registry) -> Answer:
-    """Choose workers and start generating; the caller owes `Answer.close` on every path.
-
-    Raises NoReadyWorker, ModelNotFound, or the ClientFault that says what the engine could not take; nothing is left
-    running then.
-    """
-    answer = Answer()
-    try:
-        for one in prepared:
-            answer.begin(one, registry)
-    except BaseException:
-        answer.close()
-        raise
-    return answer
 
 
 def _engine_request(prepared: PreparedRequest, choice: int, number: int) -> GenerationRequest:

@@ -91,6 +91,37 @@ class ChoiceDecoder:
         self.cached_tokens: int | None = None
         self.finished = False
 
+    @property
+    def plain(self) -> bool:
+        """Whether text needs nothing but detokenizing: no stops, no parser, no log probabilities."""
+        return (
+            self._stops is None
+            and self._parser is None
+            and self._logprobs is None
+            and self._prompt_positions is None
+            and not self._options.prompt_only
+        )
+
+    def push_plain(self, batch: Sequence[tuple[int, GenerationOutput]]) -> str | None:
+        """The text of these outputs, for a `plain` choice in mid-stream; None if `push` must see them (it has ended).
+
+        What most tokens are, at a fraction of an update's cost.
+        """
+        text = ""
+        if len(batch) > 1:
+            for _, output in batch:
+                if output.finish_reason is not None:
+                    return None
+        for _, output in batch:
+            if output.finish_reason is not None:
+                return None
+            token_ids = output.token_ids
+            self.completion_tokens += len(token_ids)
+            if output.cached_tokens is not None:
+                self.cached_tokens = output.cached_tokens
+            text += self._detokenizer.push(token_ids)
+        return text
+
     def push(self, outputs: Sequence[GenerationOutput]) -> ChoiceUpdate:
         """What these outputs add, in one update. Outputs after the end are dropped.
 

@@ -20,40 +20,52 @@ Tag = TypeVar("Tag")
 class Delivery(Generic[Tag]):
     """The dispatcher's end for one request: hands outputs over and never waits."""
 
-    __slots__ = ("_send", "pending", "tag")
+    __slots__ = ("_stream", "pending", "tag")
 
-    def __init__(
-        self, send: trio.MemorySendChannel[tuple[Delivery[Tag], GenerationOutput | SmgError]], tag: Tag
-    ) -> None:
-        self._send = send
+    def __init__(self, stream: OutputStream[Tag], tag: Tag) -> None:
+        self._stream = stream
         self.tag = tag
         self.pending = 0
 
     def put(self, item: GenerationOutput | SmgError) -> bool:
         """Queue an output, or the error that ends the request; False (and SlowConsumer queued) past the bound."""
         if self.pending >= PENDING_OUTPUTS_LIMIT:
-            self._send.send_nowait((self, SlowConsumer("the client stopped reading the response")))
+            self._stream.queue(self, SlowConsumer("the client stopped reading the response"))
             return False
         self.pending += 1
-        self._send.send_nowait((self, item))
+        self._stream.queue(self, item)
         return True
 
 
 class OutputStream(Generic[Tag]):
-    """The consumer's end: outputs of all requests that `delivery` was made for, in order of arrival."""
+    """The consumer's end: outputs of all requests that `delivery` was made for, in order of arrival.
 
-    __slots__ = ("_failure", "_receive", "_send")
+    What the memory channel carries is the batch itself: the first output of a batch sends the list that the following
+    ones are appended to, until the consumer has taken it. So a wake-up costs one send and one receive, however many
+    outputs it brings, and no failing attempt to receive once more.
+    """
+
+    __slots__ = ("_batch", "_failure", "_receive", "_send")
 
     def __init__(self) -> None:
-        # Unbounded, because each delivery bounds itself.
-        self._send, self._receive = trio.open_memory_channel[tuple[Delivery[Tag], GenerationOutput | SmgError]](
+        # Unbounded, because each delivery bounds itself; in fact there is one list in it at most.
+        self._send, self._receive = trio.open_memory_channel[list[tuple[Delivery[Tag], GenerationOutput | SmgError]]](
             math.inf
         )
+        self._batch: list[tuple[Delivery[Tag], GenerationOutput | SmgError]] | None = None
         self._failure: SmgError | None = None
 
     def delivery(self, tag: Tag) -> Delivery[Tag]:
         """A delivery into this stream; its outputs come out with `tag`."""
-        return Delivery(self._send, tag)
+        return Delivery(self, tag)
+
+    def queue(self, delivery: Delivery[Tag], item: GenerationOutput | SmgError) -> None:
+        """For `Delivery`: add an item to the batch that the consumer gets next."""
+        if self._batch is None:
+            self._batch = [(delivery, item)]
+            self._send.send_nowait(self._batch)
+        else:
+            self._batch.append((delivery, item))
 
     async def receive_batch(self) -> list[tuple[Tag, GenerationOutput]]:
         """Wait for and return all outputs queued by now, at least one.
@@ -63,20 +75,15 @@ class OutputStream(Generic[Tag]):
         """
         if self._failure is not None:
             raise self._failure
-        receive = self._receive
-        delivery, item = await receive.receive()
+        items = await self._receive.receive()
+        self._batch = None
         batch: list[tuple[Tag, GenerationOutput]] = []
-        while True:
+        for delivery, item in items:
             delivery.pending = 0
-            if isinstance(item, GenerationOutput):
-                batch.append((delivery.tag, item))
-            else:
+            if not isinstance(item, GenerationOutput):
                 self._failure = item
                 break
-            try:
-                delivery, item = receive.receive_nowait()
-            except trio.WouldBlock:
-                break
+            batch.append((delivery.tag, item))
         if not batch and self._failure is not None:
             raise self._failure
         return batch

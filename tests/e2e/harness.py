@@ -42,6 +42,7 @@ MODEL = "m"
 HI = [{"role": "user", "content": "hi"}]
 HELLO = 'E["Hel"|"lo"|" wor"|"ld"|"<EOS>"]'
 ENDLESS = 'E["a"|"b"|…]'
+COUNTING = LengthScript()
 
 Says = str | Script | ScriptChooser
 
@@ -102,7 +103,7 @@ class Bench:
         """Have the newest engine say this from now on."""
         self.engine.choose_script = self.script(says)
 
-    def start_engine(self, says: Says = LengthScript(), *, worker: int = 0, **options: Any) -> FakeEngine:
+    def start_engine(self, says: Says = COUNTING, *, worker: int = 0, **options: Any) -> FakeEngine:
         """Start an engine that dials in to a worker."""
         handshake = parse_worker_url(self.urls[worker]).handshake
         chosen = EngineOptions(**(self.engine_defaults | options))
@@ -190,6 +191,7 @@ async def open_gateway(
     workers: int = 1,
     engine: dict[str, Any] | None = None,
     model_defaults: dict[str, object] | None = None,
+    model_config: dict[str, object] | None = None,
     connect: bool = True,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
@@ -203,11 +205,12 @@ async def open_gateway(
         workers: how many.
         engine: options of the engines.
         model_defaults: entries of the model's own generation_config.json.
+        model_config: entries of its config.json.
         connect: whether engines are started and waited for.
         settings: of the gateway.
     """
     notation = (says if isinstance(says, str) else "") + words
-    model = TestModel(tmp_path / "model", tokens_named(notation), generation_config=model_defaults)
+    model = TestModel(tmp_path / "model", tokens_named(notation), generation_config=model_defaults, config=model_config)
     urls = [worker_url(tmp_path, f"w{index}-") for index in range(workers)]
     defaults: dict[str, Any] = {
         "protocol": protocol,

@@ -44,7 +44,12 @@ class TestModel:
     __test__ = False
 
     def __init__(
-        self, directory: Path, texts: Sequence[str] = (), *, generation_config: dict[str, object] | None = None
+        self,
+        directory: Path,
+        texts: Sequence[str] = (),
+        *,
+        generation_config: dict[str, object] | None = None,
+        config: dict[str, object] | None = None,
     ) -> None:
         directory.mkdir()
         self.directory = directory
@@ -59,11 +64,11 @@ class TestModel:
         self._vocabulary = vocabulary
         self._special = {entry["content"]: int(entry["id"]) for entry in tokenizer["added_tokens"]}
         self.vocab_size = len(vocabulary) + len(special)
-        config = json.loads((DEMO_MODEL / "config.json").read_text())
-        config |= {"vocab_size": self.vocab_size, "eos_token_id": self.id_of("<EOS>")}
+        settings = json.loads((DEMO_MODEL / "config.json").read_text()) | (config or {})
+        settings |= {"vocab_size": self.vocab_size, "eos_token_id": self.id_of("<EOS>")}
         generation = {"eos_token_id": [self.id_of("<EOS>"), self.id_of("<|endoftext|>")]} | (generation_config or {})
         (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
-        (directory / "config.json").write_text(json.dumps(config))
+        (directory / "config.json").write_text(json.dumps(settings))
         (directory / "generation_config.json").write_text(json.dumps(generation))
         for name in ("tokenizer_config.json", "chat_template.jinja"):
             (directory / name).write_text((DEMO_MODEL / name).read_text())

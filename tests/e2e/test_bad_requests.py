@@ -10,7 +10,20 @@ from typing import Any
 import pytest
 import trio
 
-from .harness import HELLO, HI, MODEL, PATIENCE_S, connect, error_of, events, open_gateway, post, read_to_end
+from .harness import (
+    HELLO,
+    HI,
+    MODEL,
+    PATIENCE_S,
+    chat_body,
+    connect,
+    error_of,
+    events,
+    join_chat,
+    open_gateway,
+    post,
+    read_to_end,
+)
 
 POSTS = [
     "/v1/chat/completions",
@@ -59,7 +72,7 @@ async def test_bodies_that_are_no_json_object_are_refused_as_json(tmp_path: Path
 
 async def test_of_duplicate_keys_the_last_wins_and_unknown_fields_are_ignored(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO) as bench:
-        body = b'{"messages": 7, "max_tokens": 1, "max_tokens": 3, "messages": [{"role": "user", "content": "hi"}], "x": {}}'
+        body = b'{"messages": 7, "max_tokens": 1, "max_tokens": 3, "x": {}, "messages": [{"role": "user", "content": "x"}]}'
         answer = await bench.http.post("/v1/chat/completions", content=body)
         assert answer.status_code == 200
         assert bench.engine.received[-1].max_tokens == 3
@@ -218,7 +231,36 @@ async def test_a_null_byte_or_a_control_character_in_text_is_text(tmp_path: Path
         assert answer.status_code == 200
 
 
-async def test_post_helper_speaks_what_the_gateway_hears(tmp_path: Path) -> None:
+ASKED_TO_CLOSE = [
+    post("/v1/chat/completions", chat_body(), "Connection: close"),
+    post("/v1/chat/completions", chat_body(stream=True), "Connection: close"),
+    post("/v1/chat/completions", chat_body(temperature=-1), "Connection: close"),
+    post("/tokenize", {"prompt": "x"}, "Connection: close"),
+    b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    b"GET /v1/models HTTP/1.0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
+async def test_a_connection_that_was_asked_to_close_is_closed(tmp_path: Path, lane: str) -> None:
+    async with open_gateway(tmp_path, HELLO, http_lane=lane) as bench:
+        for asked in ASKED_TO_CLOSE * 3:
+            async with await connect(bench.port) as stream:
+                await stream.send_all(asked)
+                assert (await read_to_end(stream)).startswith(b"HTTP/1.1 "), asked
+
+
+async def test_an_http_1_0_client_gets_its_stream_without_framing(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO) as bench, await connect(bench.port) as stream:
-        await stream.send_all(post("/v1/completions", {"model": MODEL, "prompt": "hi"}, "Connection: close"))
-        assert b"Hello world" in await read_to_end(stream)
+        body = json.dumps(chat_body(stream=True)).encode()
+        await stream.send_all(b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        head, _, text = (await read_to_end(stream)).decode().partition("\r\n\r\n")
+        assert "transfer-encoding" not in head.lower()
+        assert join_chat(text)["content"] == "Hello world"
+
+
+async def test_unknown_stream_options_harm_nothing(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        answer = await bench.chat(stream=True, stream_options={"include_usage": True, "x": 1})
+        assert join_chat(answer.text)["usage"]["completion_tokens"] == 5
+        assert (await bench.chat(stream=False, stream_options=None)).status_code == 200

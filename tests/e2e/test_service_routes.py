@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 from typing import Any
 
 import pytest
@@ -79,7 +80,9 @@ async def test_readiness_follows_the_engine_and_says_why(tmp_path: Path, protoco
         assert listed["runtime_type"] == protocol.value
         one = await bench.http.get(f"/workers/{listed['id']}")
         assert one.json() == listed
-        error_of(await bench.http.get("/workers/nobody"), 404)
+        for worker_id, status, code in ((str(UUID(int=7)), 404, "WORKER_NOT_FOUND"), ("nobody", 400, "BAD_REQUEST")):
+            answer = await bench.http.get(f"/workers/{worker_id}")
+            assert (answer.status_code, answer.json()["code"]) == (status, code)
         bench.start_engine(HELLO)
         await bench.wait_ready()
         assert (await bench.chat_text())[0] == "Hello world"
@@ -222,6 +225,11 @@ async def test_request_ids_are_taken_from_the_usual_headers_and_echoed(tmp_path:
         )
         assert streamed.headers["x-request-id"] == "id-8"
         assert events(streamed.text)[0]["id"] == "chatcmpl-id-8"
+        odd = await bench.http.post(
+            "/v1/chat/completions", json={"messages": HI, "stream": True}, headers={"x-request-id": 'a"b\\c</>'}
+        )
+        assert events(odd.text)[0]["id"] == 'chatcmpl-a"b\\c</>'
+        assert odd.headers["x-request-id"] == 'a"b\\c</>'
         refused = await bench.chat(temperature=-1)
         assert refused.headers["x-request-id"]
 

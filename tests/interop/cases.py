@@ -56,6 +56,7 @@ class Case:
 
 
 def say(*turns: tuple[str, Any]) -> list[Json]:
+    """Messages from (role, content) pairs."""
     return [{"role": role, "content": content} for role, content in turns]
 
 
@@ -64,11 +65,13 @@ BRIEF = say(("user", "3.14159 1,000,000 0x1F 1e-9 ½ ² ٣"))
 
 
 def chat(name: str, messages: Any, finish: str | None = None, *, streams: bool = True, **fields: Any) -> Case:
+    """A greedy chat question; `fields` add to and override the body."""
     body = {"model": MODEL, "messages": messages, "max_tokens": 16, "temperature": 0} | fields
     return Case(name, body, finish, streams=streams)
 
 
 def brief(name: str, finish: str | None = None, *, streams: bool = True, **fields: Any) -> Case:
+    """A question about a field: the same short prompt each time."""
     return chat(name, BRIEF, finish, streams=streams, **fields)
 
 

@@ -145,6 +145,21 @@ def test_a_cut_call_stays_a_partial_call() -> None:
     assert got.content == ""
 
 
+@pytest.mark.parametrize(
+    ("cut", "arguments"),
+    [
+        ('"{\\"city\\": \\"Os', '{"city": "Os'),
+        ('"{\\"city\\": \\', '{"city": '),
+        ('"{\\"city\\": \\"C:\\\\\\\\', '{"city": "C:\\\\'),
+        ('"Os', '"Os'),
+        ("12", "12"),
+    ],
+)
+def test_cut_arguments_that_are_no_object_are_kept_too(cut: str, arguments: str) -> None:
+    got = answer('<tool_call>\n{"name":"get_weather","arguments":' + cut, None, "hermes")
+    assert got.calls == [("get_weather", arguments, None)]
+
+
 @pytest.mark.parametrize("gap", ["\n", "", "\n\n"])
 def test_end_of_thought_and_start_of_a_call_in_one_piece(gap: str) -> None:
     text = f'I will use Write.</think>{gap}<tool_call>\n{{"name":"ping","arguments":{{}}}}\n</tool_call>\n'

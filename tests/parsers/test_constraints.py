@@ -34,6 +34,7 @@ TREE = {
     "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
 }
 SCHEMAS: dict[str, Any] = {"get_weather": WEATHER, "grow": TREE}
+M3 = "]<]minimax[>["
 ARGUMENTS = {"city": "Oslo", "days": 2}
 
 
@@ -72,6 +73,7 @@ def written(style: str) -> str:
             f"<arg_key>city</arg_key>\n<arg_value>{city}</arg_value>\n"
             f"<arg_key>days</arg_key>\n<arg_value>{days}</arg_value>"
         ),
+        "minimax_m3_xml": f"{M3}<city>{city}{M3}</city>{M3}<days>{days}{M3}</days>",
         "kimi_k3_xml": (
             f'<|open|>argument key="city" type="string"<|sep|>{city}<|close|>argument<|sep|>'
             f'<|open|>argument key="days" type="number"<|sep|>{days}<|close|>argument<|sep|>'

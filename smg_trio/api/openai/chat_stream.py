@@ -92,6 +92,15 @@ class ChatChunkWriter:
             pieces.append(self._chunk(update.choice, "", extras, finish, tail))
         return encode_text("".join(pieces))
 
+    @property
+    def writes_plain_text(self) -> bool:
+        """Whether `text` says all that `update` would."""
+        return not self._shows_ids
+
+    def text(self, text: str) -> bytes:
+        """A piece of content of choice 0 and nothing else: what `update` writes for it, at half the cost."""
+        return encode_text(f'{self._starts[0]}"content":{quote(text)}{_PLAIN_END}')
+
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk after the last choice: no choices, only ``usage``."""
         return encode_text(f"{self._prefix}]{usage_field(usage)}}}\n\n")

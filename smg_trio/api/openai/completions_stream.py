@@ -48,6 +48,17 @@ class CompletionChunkWriter:
             return encode_text(f"{self._starts[update.choice]}{quote(events[0].text)}{_PLAIN_END}")
         return self._full_update(update, pieces, usage)
 
+    @property
+    def writes_plain_text(self) -> bool:
+        """Whether `text` says all that `update` would."""
+        return self._fast
+
+    def text(self, text: str) -> bytes:
+        """A piece of text of choice 0 and nothing else: what `update` writes for it."""
+        if not self._pieces[0].started:
+            return self.update(ChoiceUpdate(0, [ContentDelta(text)]))
+        return encode_text(f"{self._starts[0]}{quote(text)}{_PLAIN_END}")
+
     def _full_update(self, update: ChoiceUpdate, pieces: ChoicePieces, usage: Usage | None) -> bytes:
         piece = pieces.piece(update)
         if not self._has_news(update, piece):

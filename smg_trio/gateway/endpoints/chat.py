@@ -33,7 +33,14 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
         max_model_len=gateway.context_window(model),
     )
     shown = chat_answer(chat, prepared)
-    measured = MeasuredAnswer(gateway, [prepared], "chat", streaming=chat.stream, started=started)
+    measured = MeasuredAnswer(
+        gateway,
+        [prepared],
+        "chat",
+        streaming=chat.stream,
+        started=started,
+        routing_key=gateway.routing_key(request.headers),
+    )
     if not chat.stream:
         return json_response(await fold_answer(measured, ChatFold(shown, n=chat.n)))
     writer = ChatChunkWriter(shown, n=chat.n)

@@ -40,7 +40,14 @@ async def completions(gateway: Gateway, request: Request) -> Response:
         for index, prompt in enumerate(prompts)
     ]
     shown = _shown(asked, model, answer_id, [one.prompt for one in prepared])
-    measured = MeasuredAnswer(gateway, prepared, "completions", streaming=asked.stream, started=started)
+    measured = MeasuredAnswer(
+        gateway,
+        prepared,
+        "completions",
+        streaming=asked.stream,
+        started=started,
+        routing_key=gateway.routing_key(request.headers),
+    )
     if not asked.stream:
         return json_response(await fold_answer(measured, CompletionFold(shown)))
     style = StreamStyle(

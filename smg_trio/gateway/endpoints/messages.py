@@ -35,7 +35,14 @@ async def messages(gateway: Gateway, request: Request) -> Response:
         parallel_tool_calls=asked.chat.parallel_tool_calls,
         show_thinking=asked.show_thinking,
     )
-    measured = MeasuredAnswer(gateway, [prepared], "messages", streaming=asked.chat.stream, started=started)
+    measured = MeasuredAnswer(
+        gateway,
+        [prepared],
+        "messages",
+        streaming=asked.chat.stream,
+        started=started,
+        routing_key=gateway.routing_key(request.headers),
+    )
     if not asked.chat.stream:
         return json_response(await fold_answer(measured, MessageFold(shown)))
     writer = MessageEventWriter(shown)

@@ -31,7 +31,13 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
     gateway.refuse_if_draining()
     asked = parse_responses_request(request.body, gateway.limits)
     response_id = asked.request_id or f"resp_{token_hex(16)}"
-    responding = await Responding.prepare(gateway, asked, response_id, started=trio.current_time())
+    responding = await Responding.prepare(
+        gateway,
+        asked,
+        response_id,
+        started=trio.current_time(),
+        routing_key=gateway.routing_key(request.headers),
+    )
     if asked.background:
         return await _in_background(gateway, responding)
     if not asked.stream:

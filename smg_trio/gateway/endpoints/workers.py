@@ -1,23 +1,128 @@
-"""``GET /workers`` and ``GET /workers/{worker_id}``: what the workers are and why they are not ready."""
+"""``/workers``: what the workers are and why they are not ready; add, change, replace and remove them at run time."""
 
 from __future__ import annotations
 
 import json
+import logging
+from functools import partial
+from uuid import uuid4
 
-from smg_trio.api.workers import worker_value, workers_value
+from smg_trio.api.worker_specs import (
+    WorkerBody,
+    accepted_value,
+    check_same_url,
+    parse_worker_body,
+    parse_worker_id,
+    parse_worker_patch,
+    runtime_warning,
+    worker_location,
+    worker_spec,
+)
+from smg_trio.api.workers import application_value, worker_value, workers_value
+from smg_trio.core.engines import EngineProtocol
+from smg_trio.core.errors import NotFound
+from smg_trio.core.workers import WorkerApplication, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.models import model_of_worker
 from smg_trio.gateway.state import Gateway
+from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
+
+logger = logging.getLogger("smg_trio.gateway")
 
 
-async def workers(gateway: Gateway, request: Request) -> Response:
-    """All workers, or those of one model (``?model=``)."""
-    found = gateway.registry.workers(request.query.get("model"))
-    values = [worker_value(worker.snapshot(), gateway.registry.load(worker.spec.worker_id)) for worker in found]
-    return json_response(json.dumps(workers_value(values)).encode())
+async def list_workers(gateway: Gateway, request: Request) -> Response:
+    """All workers, or those of one model (``?model=``); those being prepared and those refused too."""
+    registry, model = gateway.registry, request.query.get("model")
+    ids = [worker.spec.worker_id for worker in registry.workers(model)]
+    values = [worker_value(registry.snapshot(worker_id), registry.load(worker_id)) for worker_id in ids]
+    values += [
+        application_value(application)
+        for application in registry.applications()
+        if model is None or application.model_id == model
+    ]
+    return _json(workers_value(values))
 
 
-async def worker(gateway: Gateway, request: Request) -> Response:
-    """One worker by its id. Raises NotFound."""
-    found = gateway.registry.get(request.path_parameters["worker_id"])
-    value = worker_value(found.snapshot(), gateway.registry.load(found.spec.worker_id))
-    return json_response(json.dumps(value).encode())
+async def show_worker(gateway: Gateway, request: Request) -> Response:
+    """One worker by its id. Raises NotFound, InvalidRequest."""
+    worker_id = parse_worker_id(request.path_parameters["worker_id"])
+    application = gateway.registry.application(worker_id)
+    if application is not None:
+        return _json(application_value(application))
+    return _json(worker_value(gateway.registry.snapshot(worker_id), gateway.registry.load(worker_id)))
+
+
+async def add_worker(gateway: Gateway, request: Request) -> Response:
+    """Add a worker in the background: 202 at once, its state at ``/workers/{id}``."""
+    body = parse_worker_body(request.body)
+    worker_id = str(uuid4())
+    _warn_of_runtime(gateway, body)
+    application = WorkerApplication(
+        worker_id=worker_id,
+        url=body.url,
+        model_id=body.model_id or _own_model(gateway) or "",
+        runtime_type=body.runtime_type or "vllm",
+    )
+    gateway.registry.apply(application, partial(_make_spec, gateway, body, worker_id))
+    response = _json(accepted_value(worker_id, "addition", body.url), 202)
+    response.headers.append(("location", worker_location(worker_id)))
+    return response
+
+
+async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str) -> WorkerSpec:
+    spec = worker_spec(
+        body,
+        worker_id,
+        model_id=_own_model(gateway),
+        default_protocol=_default_protocol(gateway),
+        tool_parsers=tool_parser_names(),
+        reasoning_parsers=reasoning_parser_names(),
+    )
+    return await model_of_worker(gateway, spec)
+
+
+async def replace_worker(gateway: Gateway, request: Request) -> Response:
+    """Tell a worker everything anew; its connection stays where its engines stay the same."""
+    worker_id = parse_worker_id(request.path_parameters["worker_id"])
+    current = gateway.registry.get(worker_id)
+    body = parse_worker_body(request.body)
+    check_same_url(current.spec.url, body.url)
+    _warn_of_runtime(gateway, body)
+    gateway.registry.replace(await _make_spec(gateway, body, worker_id))
+    return _json(accepted_value(worker_id, "update"), 202)
+
+
+async def change_worker(gateway: Gateway, request: Request) -> Response:
+    """Change some of what a worker was told; its connection stays."""
+    worker_id = parse_worker_id(request.path_parameters["worker_id"])
+    gateway.registry.update(worker_id, parse_worker_patch(request.body))
+    return _json(accepted_value(worker_id, "update"), 202)
+
+
+async def remove_worker(gateway: Gateway, request: Request) -> Response:
+    """Drain a worker, then remove it. Raises NotFound."""
+    worker_id = parse_worker_id(request.path_parameters["worker_id"])
+    gateway.registry.drain(worker_id)
+    return _json(accepted_value(worker_id, "removal"), 202)
+
+
+def _own_model(gateway: Gateway) -> str | None:
+    try:
+        return gateway.catalog.find("").model_id
+    except NotFound:
+        return None
+
+
+def _default_protocol(gateway: Gateway) -> EngineProtocol | None:
+    backend = gateway.settings.backend
+    return None if backend is None else EngineProtocol(backend)
+
+
+def _warn_of_runtime(gateway: Gateway, body: WorkerBody) -> None:
+    warning = runtime_warning(body, _default_protocol(gateway))
+    if warning:
+        logger.warning("%s", warning)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return json_response(json.dumps(value).encode(), status)

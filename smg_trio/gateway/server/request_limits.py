@@ -1,6 +1,8 @@
 """The server's request limits as an ASGI wrapper, for what hypercorn reads (h2, TLS, the fallback).
 
-The fast lane enforces the same limits while it parses; hypercorn has none of its own.
+The fast lane enforces the same limits while it parses; hypercorn has none of its own. Besides, hypercorn says
+"disconnect" from within the last send of a response, before it has closed or recycled the connection: an app that
+cancels itself then would cancel that too, and leave the connection open and idle. So it hears of it afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def limit_requests(app: App, limits: ServerLimits) -> App:
 class _LimitedRequest:
     """One request on its way into the app."""
 
-    __slots__ = ("_app", "_body_ended", "_limits", "_read", "_receive", "_send", "_started")
+    __slots__ = ("_app", "_body_ended", "_ending", "_limits", "_read", "_receive", "_send", "_started")
 
     def __init__(self, app: App, limits: ServerLimits, receive: Receive, send: Send) -> None:
         self._app = app
@@ -44,6 +46,7 @@ class _LimitedRequest:
         self._read = 0
         self._body_ended = False
         self._started = False
+        self._ending: trio.Event | None = None
 
     async def run(self, scope: Scope) -> None:
         """Runs the app; a fault raised by `receive` that the app lets through is answered here."""
@@ -71,7 +74,10 @@ class _LimitedRequest:
     async def receive(self) -> Message:
         """The app's ``receive``: raises `RequestTooLarge` or `RequestTimeout` while the body is read."""
         if self._body_ended:
-            return await self._receive()
+            message = await self._receive()
+            if self._ending is not None:
+                await self._ending.wait()
+            return message
         with trio.move_on_after(self._limits.body_timeout_s) as scope:
             message = await self._receive()
         if scope.cancelled_caught:
@@ -85,7 +91,14 @@ class _LimitedRequest:
     async def send(self, message: Message) -> None:
         """The app's ``send``: notes that the response began."""
         self._started = True
-        await self._send(message)
+        if message["type"] != "http.response.body" or message.get("more_body", False):
+            await self._send(message)
+            return
+        self._ending = trio.Event()
+        try:
+            await self._send(message)
+        finally:
+            self._ending.set()
 
     async def _answer(self, fault: RequestFault) -> None:
         if self._started:

@@ -7,12 +7,12 @@ is it certain what it is.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
+from smg_trio.parsers.json_reader import quoted
 from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.tape import Steps, ahead, expect, read_head, read_until, skip_space
 from smg_trio.parsers.typed import ANY_TYPE, ArgumentWriter, cast, schema_types
@@ -168,7 +168,7 @@ def _child_schema(schema: Any, name: str) -> Any:
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and name in properties:
         return properties[name]
-    return schema.get("items")
+    return schema.get("items", schema.get("additionalProperties"))
 
 
 def _json_of(children: list[tuple[str, str]], text: str, schema: Any) -> str:
@@ -177,9 +177,16 @@ def _json_of(children: list[tuple[str, str]], text: str, schema: Any) -> str:
         empty = {frozenset({"array"}): "[]", frozenset({"object"}): "{}"}.get(types - {"null"})
         return empty if empty and not text.strip() else cast(text, types)
     if text.strip():
-        children = [*children, ("$text", json.dumps(text, ensure_ascii=False))]
+        children = [*children, ("$text", quoted(text))]
     is_list = "array" in types and (types != ANY_TYPE or all(name == "item" for name, _ in children))
     if is_list and ("object" not in types or all(name == "item" for name, _ in children)):
         return "[" + ", ".join(value for _, value in children) + "]"
-    members = (f"{json.dumps(name, ensure_ascii=False)}: {value}" for name, value in children)
-    return "{" + ", ".join(members) + "}"
+    members: dict[str, list[str]] = {}
+    for name, value in children:
+        members.setdefault(name, []).append(value)
+    return "{" + ", ".join(f"{quoted(name)}: {_collected(values)}" for name, values in members.items()) + "}"
+
+
+def _collected(values: list[str]) -> str:
+    """A name that comes several times stands for a list."""
+    return values[0] if len(values) == 1 else "[" + ", ".join(values) + "]"

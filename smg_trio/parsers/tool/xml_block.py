@@ -85,9 +85,9 @@ class XmlParser(ToolParser):
     def markers(self) -> frozenset[str]:
         """See `ScriptParser.markers`."""
         style = self.style
-        inner = (style.param_open, style.param_head_end, style.value_open, style.param_close, style.head_end)
-        inner += (style.name_end, style.type_open, style.type_close)
-        return frozenset(marker for marker in (*style.markers, *inner) if len(marker) > 1)
+        inside = (style.param_open, style.param_head_end, style.value_open, style.param_close, style.head_end)
+        further = (style.name_end, style.type_open, style.type_close)
+        return frozenset(marker for marker in (*style.markers, *inside, *further) if len(marker) > 1)
 
     def script(self) -> Steps[None]:
         while True:
@@ -194,6 +194,7 @@ class XmlParser(ToolParser):
         if style.type_open and (yield from self._expect_behind_space(style.type_open)):
             word, _ = yield from read_head(self.tape, scanner_for(style.type_close), _HEAD_LIMIT)
             types = schema_types({"type": word.partition("[")[0].strip()})
+            types = None if writer.declares(_key(head)) else types
         if style.value_open and marker != style.value_open:
             yield from self._expect_behind_space(style.value_open)
         elif not style.value_open and not (yield from peek(self.tape)):
