@@ -26,8 +26,7 @@ from typing import Any
 import httpx
 import trio
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.outputs import FinishReason
@@ -41,6 +40,7 @@ from smg_trio.text.model_files import load_model_text
 from smg_trio.text.tokenizer import Tokenizer
 from smg_trio.wire.addresses import parse_worker_url
 
+ROOT = Path(__file__).resolve().parents[1]
 LENGTH = Ending(FinishReason.LENGTH)
 START_LIMIT_S = 30.0
 END_LIMIT_S = 10.0

@@ -394,8 +394,14 @@ def _check_ranges(settings: Settings) -> None:
 
 
 def _check_positive(settings: Settings) -> None:
-    names = ("max_payload_size", "request_timeout_secs", "sse_keepalive_secs", "engine_silence_secs", "engine_send_timeout_secs",
-             "zmq_startup_timeout_secs")  # fmt: skip
+    names = (
+        "max_payload_size",
+        "request_timeout_secs",
+        "sse_keepalive_secs",
+        "engine_silence_secs",
+        "engine_send_timeout_secs",
+        "zmq_startup_timeout_secs",
+    )
     for name in names:
         if getattr(settings, name) <= 0:
             raise ConfigError(flag_of(name), f"must be greater than 0, got {getattr(settings, name)}.")

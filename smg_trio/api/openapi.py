@@ -45,6 +45,11 @@ ERROR_SCHEMAS: Mapping[str, dict[str, Any]] = {
             "request_id": {"type": ["string", "null"]},
         },
     },
+    "WorkerError": {
+        "type": "object",
+        "required": ["error", "code"],
+        "properties": {"error": {"type": "string"}, "code": {"type": "string"}},
+    },
     "ParseError": {
         "type": "object",
         "required": ["error", "success"],
@@ -98,7 +103,9 @@ def _operation(operation: Operation) -> dict[str, Any]:
     value: dict[str, Any] = {"operationId": name.strip("_"), "summary": operation.summary}
     if parameters := _parameters(operation):
         value["parameters"] = parameters
-    body = BODIES.get(operation.path) if operation.method == "POST" else None
+    body = BODIES.get(f"{operation.method} {operation.path}")
+    if body is None and operation.method == "POST":
+        body = BODIES.get(operation.path)
     if body is not None:
         content = {"schema": body.schema, "examples": {str(i): {"value": one} for i, one in enumerate(body.examples)}}
         value["requestBody"] = {"required": body.required, "content": {"application/json": content}}
@@ -126,9 +133,11 @@ def _responses(operation: Operation) -> dict[str, Any]:
     else:
         content = {"application/json": {}}
         if operation.path in STREAMED:
-            content["text/event-stream"] = {"schema": {"type": "string"}}
+            content["text/event-stream"] = {}
     error = {"application/json": {"schema": {"$ref": f"#/components/schemas/{operation.error}"}}}
     responses = {"200": {"description": "Success", "content": content}}
+    if operation.path.startswith("/workers") and operation.method != "GET":
+        responses = {"202": {"description": "Accepted, done in the background", "content": content}}
     if operation.path in ("/readiness", "/ping"):
         responses["503"] = {"description": "Not ready", "content": content}
     if operation.path in ("/flush_cache", "/start_profile", "/stop_profile"):

@@ -227,6 +227,20 @@ _PARSE_THOUGHT = Body(
     examples=({"text": "<think>hm</think>Yes.", "reasoning_parser": "qwen3"},),
 )
 
+_WORKER = _object(
+    ("url",),
+    url={"type": "string", "pattern": "^ipc://."},
+    models=_list({"type": "object"}),
+    runtime_type=WORD,
+    dp_size=_integer(1),
+    zmq_handshake_address=WORD,
+    labels=MAP,
+    priority=_integer(0),
+    cost=_number(minimum=0),
+    api_key=WORD,
+    health=MAP,
+)
+
 BODIES: Mapping[str, Body] = {
     "/v1/chat/completions": _CHAT,
     "/v1/completions": _COMPLETION,
@@ -287,6 +301,12 @@ BODIES: Mapping[str, Body] = {
         examples=({},),
         required=False,
     ),
+    "/workers": Body(schema=_WORKER, examples=()),
+    "PUT /workers/<worker_id>": Body(schema=_WORKER, examples=()),
+    "PATCH /workers/<worker_id>": Body(
+        schema=_object((), priority=_integer(0), cost=_number(minimum=0), labels=MAP, api_key=WORD, health=MAP),
+        examples=(),
+    ),
     "/v1/load_lora_adapter": Body(
         schema=_object(
             ("lora_name", "lora_path"),
@@ -301,7 +321,7 @@ BODIES: Mapping[str, Body] = {
         schema=_object(("lora_name",), lora_name=FILLED), examples=({"lora_name": "poet"},)
     ),
 }
-"""Request bodies by route. ``$model`` in an example stands for a served model's name."""
+"""Request bodies by path, or by method and path. ``$model`` in an example stands for a served model's name."""
 
 _PAGE: Mapping[str, Schema] = {
     "after": FILLED,

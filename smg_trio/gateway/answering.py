@@ -81,6 +81,7 @@ class MeasuredAnswer:
     __slots__ = (
         "_closed",
         "_deadline",
+        "_expired",
         "_metrics",
         "_permit",
         "_prepared",
@@ -109,6 +110,7 @@ class MeasuredAnswer:
         self._started = started
         self._closed = False
         self._permit: Permit | None = None
+        self._expired: RequestTimeout | None = None
         model = prepared[0].model.model_id
         self._metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming)
         self._deadline = gateway.deadlines.start(self._expire)
@@ -116,7 +118,8 @@ class MeasuredAnswer:
 
     def _expire(self) -> None:
         seconds = self.gateway.settings.request_timeout_secs
-        self.answer.fail(RequestTimeout(f"The answer took longer than {seconds:g}s."))
+        self._expired = RequestTimeout(f"The answer took longer than {seconds:g}s.")
+        self.answer.fail(self._expired)
 
     async def next_updates(self) -> list[ChoiceUpdate]:
         """As `Answer.next_updates`; the first call admits and begins. Raises RequestTimeout at the deadline."""
@@ -138,6 +141,8 @@ class MeasuredAnswer:
         attempts = Attempts(gateway.retry_schedule, gateway.random)
         cause: SmgError | None = None
         while True:
+            if self._expired is not None:  # while it waited to be admitted, or between two attempts
+                raise self._expired
             try:
                 self.answer.begin(gateway.registry, routing_key=self._routing_key, avoid=attempts.avoid)
                 updates = await self.answer.next_updates()

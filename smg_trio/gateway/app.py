@@ -140,7 +140,8 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
     async def view(error: HTTPException) -> quart.Response:
         incoming = quart.request
         if incoming.method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
-            response = preflight(incoming.headers.get("origin"), gateway.settings.cors_allowed_origins)
+            asked = incoming.headers.get("access-control-request-headers")
+            response = preflight(incoming.headers.get("origin"), gateway.settings.cors_allowed_origins, asked)
             return _quart_response_of_error(response)
         response = failure(_fault_of(error, incoming.method, incoming.path))
         headers = {name.lower(): value for name, value in incoming.headers.items()}

@@ -22,13 +22,17 @@ def cors_headers(origin: str | None, allowed: Collection[str]) -> Headers:
     return []
 
 
-def preflight(origin: str | None, allowed: Collection[str]) -> Response:
-    """The answer to a browser's OPTIONS: what it may send, if it may."""
+def preflight(origin: str | None, allowed: Collection[str], asked_headers: str | None = None) -> Response:
+    """The answer to a browser's OPTIONS: what it may send, if it may.
+
+    Clients' libraries send headers of their own, so those it asks for are allowed as they are; "*" would not cover
+    the one that carries the key.
+    """
     headers = cors_headers(origin, allowed)
     if headers:
         headers += [
             ("access-control-allow-methods", _METHODS),
-            ("access-control-allow-headers", _REQUEST_HEADERS),
+            ("access-control-allow-headers", asked_headers or _REQUEST_HEADERS),
             ("access-control-max-age", _MAX_AGE_S),
         ]
     return Response(204, b"", headers)

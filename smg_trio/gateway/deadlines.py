@@ -41,8 +41,9 @@ class DeadlineQueue:
     def start(self, expire: Callable[[], None]) -> Deadline:
         """A deadline from now; `expire` is called once if it passes, and must not raise or wait."""
         deadline = Deadline(trio.current_time() + self._timeout_s, expire, self._queue)
+        if not self._queue:
+            self._filled.set()
         self._queue[deadline] = None
-        self._filled.set()
         return deadline
 
     async def run(self) -> None:

@@ -6,6 +6,8 @@ ways lead through `handling.handle`, so nothing but speed may differ.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import trio
 
 from smg_trio.core.errors import RequestTooLarge
@@ -13,9 +15,11 @@ from smg_trio.gateway.cors import cors_headers
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Headers, Request, Response
 from smg_trio.gateway.routes import ROUTES, Route
-from smg_trio.gateway.server import CANCEL_ON_DISCONNECT
+from smg_trio.gateway.server import CANCEL_ON_DISCONNECT, WRITE_BODY
 from smg_trio.gateway.server.asgi import App, Receive, Scope, Send
 from smg_trio.gateway.state import Gateway
+
+Write = Callable[[bytes], Awaitable[None]]
 
 
 class HotRoutes:
@@ -55,24 +59,25 @@ class HotRoutes:
             request_id=request_id,
             client_named_request=named,
         )
-        register = scope.get("extensions", {}).get(CANCEL_ON_DISCONNECT)
+        extensions = scope.get("extensions", {})
+        register, write = extensions.get(CANCEL_ON_DISCONNECT), extensions.get(WRITE_BODY)
         if register is not None:
             with trio.CancelScope() as cancel_scope:
                 register(cancel_scope)
-                await self._answer(route, request, send)
+                await self._answer(route, request, send, write)
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
             await self._answer(route, request, send)
             nursery.cancel_scope.cancel()
 
-    async def _answer(self, route: Route, request: Request, send: Send) -> None:
+    async def _answer(self, route: Route, request: Request, send: Send, write: Write | None = None) -> None:
         response = await handle(self._gateway, route, request)
         extra = cors_headers(request.headers.get("origin"), self._gateway.settings.cors_allowed_origins)
         if isinstance(response.body, bytes):
             await _send_whole(send, response, response.body, extra)
         else:
-            await _send_stream(send, response, response.body, extra)
+            await _send_stream(send, write, response, response.body, extra)
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes | RequestTooLarge | None:
@@ -111,15 +116,19 @@ async def _send_whole(send: Send, response: Response, body: bytes, extra: Header
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_stream(send: Send, response: Response, stream: ByteStream, extra: Headers) -> None:
+async def _send_stream(send: Send, write: Write | None, response: Response, stream: ByteStream, extra: Headers) -> None:
     try:
         headers = _raw([*response.headers, *extra])
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        ended = False
-        while not ended:
+        while True:
             chunk = await stream.next_chunk()
-            ended = stream.ended
-            # The last bytes and the end of the response go out in one write.
-            await send({"type": "http.response.body", "body": chunk, "more_body": not ended})
+            if stream.ended:
+                # The last bytes and the end of the response go out in one write.
+                await send({"type": "http.response.body", "body": chunk})
+                return
+            if write is not None:
+                await write(chunk)
+            else:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
     finally:
         stream.close()

@@ -6,6 +6,7 @@ Names and labels are the reference gateway's where it has them; `connection_mode
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,6 +20,7 @@ _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 1
 _WORKER_LABELS = ("worker_type", "connection_mode", "model")
 _ROUTER_LABELS = ("router_type", "backend_type", "connection_mode", "model", "endpoint")
 _MODE = "zmq"
+Family = TypeVar("Family", Counter, Histogram)
 
 
 class Metrics:
@@ -26,6 +28,7 @@ class Metrics:
 
     def __init__(self, workers: Registry) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[object, tuple[str, ...]], Counter | Histogram] = {}
         self.registry.register(_WorkerGauges(workers))
         make = self.registry
         self._http_responses = Counter(
@@ -68,35 +71,43 @@ class Metrics:
             "smg_router_tokens", "Tokens in prompts and answers.", (*_ROUTER_LABELS, "token_type"), registry=make
         )
 
+    def _child(self, metric: Family, *labels: str) -> Family:
+        """The series of these labels. The library takes a lock and a copy to find it; a dict does not."""
+        key = (metric, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return cast(Family, child)
+
     def exposition(self) -> bytes:
         """All metrics as Prometheus text."""
         return generate_latest(self.registry)
 
     def http_response(self, path: str, status: int, error_code: str) -> None:
         """Count a response; `path` is a route template, so series stay bounded."""
-        self._http_responses.labels(path, str(status), error_code).inc()
+        self._child(self._http_responses, path, str(status), error_code).inc()
 
     def inference_begins(self, model: str, endpoint: str, *, streaming: bool) -> InferenceMetrics:
         """Count an inference request and return what the rest of it is noted on."""
         labels = ("zmq", "regular", _MODE, model, endpoint)
-        self._requests.labels(*labels, str(streaming).lower()).inc()
+        self._child(self._requests, *labels, "true" if streaming else "false").inc()
         return InferenceMetrics(self, labels)
 
     def note_error(self, labels: tuple[str, ...], error_type: str) -> None:
         """Count a failed inference request."""
-        self._errors.labels(*labels, error_type).inc()
+        self._child(self._errors, *labels, error_type).inc()
 
     def note_first_output(self, labels: tuple[str, ...], seconds: float) -> None:
         """Note a time to first token."""
-        self._ttft.labels(*labels).observe(seconds)
+        self._child(self._ttft, *labels).observe(seconds)
 
     def note_end(self, labels: tuple[str, ...], seconds: float, since_first: float | None, usage: Usage) -> None:
         """Note a whole answer."""
-        self._duration.labels(*labels).observe(seconds)
-        self._tokens.labels(*labels, "input").inc(usage.prompt_tokens)
-        self._tokens.labels(*labels, "output").inc(usage.completion_tokens)
+        self._child(self._duration, *labels).observe(seconds)
+        self._child(self._tokens, *labels, "input").inc(usage.prompt_tokens)
+        self._child(self._tokens, *labels, "output").inc(usage.completion_tokens)
         if since_first is not None and usage.completion_tokens > 1:
-            self._tpot.labels(*labels).observe(since_first / (usage.completion_tokens - 1))
+            self._child(self._tpot, *labels).observe(since_first / (usage.completion_tokens - 1))
 
 
 class InferenceMetrics:

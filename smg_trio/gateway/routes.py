@@ -77,8 +77,20 @@ def _document() -> bytes:
 
 def _operation(route: Route) -> Operation:
     summary = (route.endpoint.__doc__ or "").partition("\n")[0]
-    error = {messages_error_response: "MessagesError", parsing.parse_failure: "ParseError"}.get(route.failure, "Error")
-    return Operation(method=route.method, path=route.path, summary=summary, public=route.public, error=error)
+    return Operation(
+        method=route.method,
+        path=route.path,
+        summary=summary,
+        public=route.public,
+        error=_ERROR_SCHEMAS.get(route.failure, "Error"),
+    )
+
+
+_ERROR_SCHEMAS = {
+    messages_error_response: "MessagesError",
+    parsing.parse_failure: "ParseError",
+    _worker_failure: "WorkerError",
+}
 
 
 ROUTES: tuple[Route, ...] = (

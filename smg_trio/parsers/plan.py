@@ -149,23 +149,30 @@ def plan_answer(
     Raises:
         ConfigError: a flag or label is no known parser.
     """
-    calls = _Calls()
-    if tools and tool_choice is not None and tool_choice.mode != "none":
-        family = choose_tool_parser(tool_flag, tool_label, model_name, template_source)
-        read = partial(_plan_calls, tools, tool_choice, family, template_source, earlier_calls)
-        calls = read(single=not parallel_tool_calls, structural_tags=structural_tags)
+    single = not parallel_tool_calls
+    family = choose_tool_parser(tool_flag, tool_label, model_name, template_source)
     reasoning = choose_reasoning_parser(reasoning_flag, reasoning_label, model_name, template_source)
+    calls = _plan_calls(tools, tool_choice, family, template_source, earlier_calls, single, structural_tags)
     thought = _plan_thought(reasoning, prompt_text, continued_text, thinking)
     structured = calls.constraint
     if structured is None and constraint is not None:
         structured = constrain_answer(reasoning, constraint) if structural_tags else constraint
     if not separate_reasoning:
         thought = _merge_thought(thought, calls)
+    return _assemble(thought, calls, structured, special_tokens, skip_special_tokens, single)
+
+
+def _assemble(
+    thought: _Thought,
+    calls: _Calls,
+    structured: StructuredOutput | None,
+    special_tokens: frozenset[str],
+    hide: bool,
+    single: bool,
+) -> AnswerPlan:
     needs, hidden = _special_tokens(thought.name, calls.native, special_tokens)
     json_answer = structured is not None and structured.kind in ("json", "json_object")
-    recipe = _Recipe(
-        thought, calls, json_answer, hidden if skip_special_tokens else frozenset(), single_call=not parallel_tool_calls
-    )
+    recipe = _Recipe(thought, calls, json_answer, hidden if hide else frozenset(), single)
     return AnswerPlan(
         make_parser=recipe if thought.name or calls.make else None,
         structured_output=structured,
@@ -179,33 +186,33 @@ def plan_answer(
 
 def _plan_calls(
     tools: Sequence[Mapping[str, Any]],
-    choice: ToolChoice,
+    choice: ToolChoice | None,
     family: str | None,
     template_source: str,
     earlier_calls: int,
-    *,
     single: bool,
     structural_tags: bool,
 ) -> _Calls:
-    functions = callable_tools(tools, choice)
+    functions = callable_tools(tools, choice) if choice is not None and choice.mode != "none" else {}
+    if choice is None or not functions:
+        return _Calls()
     schemas = {name: parameter_schema(function) for name, function in functions.items()}
-    held = None
-    if functions:
-        held = constrain_calls(
-            functions,
-            choice,
-            parser=family,
-            single=single,
-            template_source=template_source,
-            structural_tags=structural_tags,
-        )
+    held = constrain_calls(
+        functions,
+        choice,
+        parser=family,
+        single=single,
+        template_source=template_source,
+        structural_tags=structural_tags,
+    )
     constraint = held.structured if held else None
+    ids = call_ids(family, earlier_calls)
     if held is not None and not held.native:
         forced = partial(ForcedCallParser, choice.name) if choice.mode == "named" and choice.name else ForcedListParser
-        return _Calls(partial(forced, schemas), None, constraint, call_ids(family, earlier_calls))
+        return _Calls(partial(forced, schemas), None, constraint, ids)
     if family is None:
         return _Calls()
-    return _Calls(partial(make_tool_parser, family, schemas), family, constraint, call_ids(family, earlier_calls))
+    return _Calls(partial(make_tool_parser, family, schemas), family, constraint, ids)
 
 
 def _plan_thought(name: str | None, prompt: str, continued: str, thinking: bool | None) -> _Thought:

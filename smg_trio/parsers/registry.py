@@ -7,6 +7,7 @@ case and with ``-`` for ``_``. Adding a family is adding its lines to the tables
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.parsers.answer import AnswerParser
@@ -37,6 +38,7 @@ def reasoning_parser_names() -> list[str]:
     return sorted({PASSTHROUGH, *REASONING_FORMATS, *REASONING_ALIASES})
 
 
+@lru_cache(maxsize=256)
 def choose_tool_parser(
     flag: str | None = None,
     label: str | None = None,
@@ -57,6 +59,7 @@ def choose_tool_parser(
     return _longest_stem(model_name, TOOL_MODELS) or _first_marker(template_source, TOOL_TEMPLATES)
 
 
+@lru_cache(maxsize=256)
 def choose_reasoning_parser(
     flag: str | None = None,
     label: str | None = None,

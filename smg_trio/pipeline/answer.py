@@ -65,7 +65,7 @@ class Answer:
         self._prompt_tokens = sum(len(one.prompt.token_ids) for one in prepared)
         self._choices: list[_Choice] = []
         self._open_choices = sum(one.n for one in prepared)
-        self.outputs = OutputStream[int]()
+        self.outputs: OutputStream[int] = OutputStream()
 
     def begin(self, registry: Registry, *, routing_key: str | None = None, avoid: Collection[str] = ()) -> None:
         """Choose workers and start generating.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smg_trio.core.errors import EngineRejected
+from smg_trio.core.errors import EngineRejected, InvalidRequest, SmgError
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, ParserEvent, TokenLogprob
 from smg_trio.core.outputs import FinishReason, GenerationOutput, PositionLogprobs
 from smg_trio.parsers.answer import AnswerParser
@@ -26,6 +26,7 @@ class DecodeOptions:
     Attributes:
         stop_token_ids: the client's own; ending on one is reported, ending on EOS is not.
         logprobs, prompt_logprobs: candidates to show; None = none asked; -1 = all there are.
+        constraint_param: what the client calls the constraint on its output; "" for none.
         prompt_only: nothing was to be generated (the engine makes one token all the same, which is not shown).
     """
 
@@ -37,6 +38,7 @@ class DecodeOptions:
     spaces_between_special_tokens: bool = True
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    constraint_param: str = ""
     prompt_only: bool = False
 
 
@@ -140,7 +142,7 @@ class ChoiceDecoder:
     def _take(self, output: GenerationOutput, update: ChoiceUpdate) -> None:
         reason, token_ids = output.finish_reason, output.token_ids
         if reason is FinishReason.ERROR or reason is FinishReason.ABORT:
-            raise EngineRejected(output.error or f"The engine ended the request ({reason}).")
+            raise self._rejection(output, reason)
         if self._options.prompt_only:
             output = GenerationOutput([], FinishReason.LENGTH, None, None, output.prompt_logprobs, output.cached_tokens)
             reason, token_ids = output.finish_reason, output.token_ids
@@ -162,6 +164,16 @@ class ChoiceDecoder:
             self._finish(output, reason, text, update)
         if self._parser is not None and (thinking or self._parser.in_reasoning):
             self.reasoning_tokens = (self.reasoning_tokens or 0) + len(token_ids)
+
+    def _rejection(self, output: GenerationOutput, reason: FinishReason) -> SmgError:
+        """What an error finish means. Before the first token of a constrained request it is the constraint: engines
+        compile it only then, and say no more than that it failed."""
+        if reason is FinishReason.ERROR and self._options.constraint_param and not self.completion_tokens:
+            return InvalidRequest(
+                output.error or "The engine cannot compile the constraint on the output.",
+                param=self._options.constraint_param,
+            )
+        return EngineRejected(output.error or f"The engine ended the request ({reason}).")
 
     def _show_unarmed(self, token_ids: list[int], update: ChoiceUpdate) -> list[int]:
         """Of several tokens at once, those within min_tokens cannot complete a stop; the rest is returned."""

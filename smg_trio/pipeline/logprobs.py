@@ -36,7 +36,7 @@ class LogprobTranslator:
         self._texts: dict[int, str] = {}
 
     def translate(self, positions: Sequence[PositionLogprobs]) -> list[TokenLogprob]:
-        """One entry per position, each with its candidates (the sampled one first where it is not among the top)."""
+        """One entry per position, each with its best candidates in rank order."""
         translated = []
         for position in positions:
             translated.append(self._position(position))
@@ -47,10 +47,7 @@ class LogprobTranslator:
         ids, logprobs = position.token_ids, position.logprobs
         sampled = self._entry(ids[0], logprobs[0], position.rank)
         count = len(ids) - 1 if self._top < 0 else min(self._top, len(ids) - 1)
-        ranked = [self._entry(ids[rank], logprobs[rank], rank) for rank in range(1, count + 1)]
-        if ranked and ids[0] not in ids[1 : count + 1]:
-            ranked = [sampled, *ranked[:-1]] if self._top >= 0 else [sampled, *ranked]
-        sampled.top = ranked
+        sampled.top = [self._entry(ids[rank], logprobs[rank], rank) for rank in range(1, count + 1)]
         return sampled
 
     def _entry(self, token_id: int, logprob: float, rank: int) -> TokenLogprob:

@@ -7,6 +7,7 @@ from typing import Any
 
 from smg_trio.api.openai.chat import ChatRequest
 from smg_trio.parsers.plan import AnswerPlan, plan_answer
+from smg_trio.parsers.registry import choose_reasoning_parser
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.tokenizer import Tokenizer
@@ -47,6 +48,8 @@ def check_parsers(model: ServedModel) -> None:
 def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> AnswerPlan:
     """What is done with the text of the request's answer."""
     template = model.text.template_for(tools=bool(request.tools))
+    if not request.tools and request.sampling.structured_output is None and _has_no_thoughts(model, template):
+        return PLAIN_TEXT
     last = request.messages[-1] if request.messages else {}
     continued = last.get("content") if request.continue_final_message else ""
     return plan_answer(
@@ -65,6 +68,13 @@ def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> Ans
         thinking=None if template is None else is_thinking(request, template),
         special_tokens=special_texts(model.text.tokenizer),
         skip_special_tokens=request.sampling.skip_special_tokens,
+    )
+
+
+def _has_no_thoughts(model: ServedModel, template: ChatTemplate | None) -> bool:
+    name = f"{model.model_id} {model.root}"
+    return (
+        choose_reasoning_parser(model.reasoning_parser, None, name, "" if template is None else template.source) is None
     )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from smg_trio.core.errors import EngineRejected, NoReadyWorker
+from smg_trio.core.errors import EngineRejected, NoReadyWorker, SmgError
 from smg_trio.core.outputs import FinishReason, GenerationOutput
 from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import WorkerState
@@ -18,6 +18,8 @@ from smg_trio.routing.registry import Registry
 from smg_trio.worker.group import AnyDelivery
 from smg_trio.worker.outputs import OutputStream
 from smg_trio.worker.requests import InFlight
+
+_Held = tuple[Lease, InFlight[AnyDelivery]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +70,31 @@ async def find_scoring_task(model: ServedModel, registry: Registry) -> str:
     return task
 
 
-async def pool(job: PoolingJob, registry: Registry) -> list[list[float]]:
+async def pool(
+    job: PoolingJob,
+    registry: Registry,
+    *,
+    routing_key: str | None = None,
+    avoid: Collection[str] = (),
+    tried: set[str] | None = None,
+) -> list[list[float]]:
     """Pool every prompt and return float[…] of each, flat, in order.
+
+    Args:
+        job: what is wanted.
+        registry: where the workers are.
+        routing_key, avoid: see `Registry.lease`.
+        tried: the ids of the workers that were asked are added to it.
 
     Raises SmgError of the first request that fails; left for any reason, the others are aborted.
     """
     outputs = OutputStream[int]()
-    held: list[tuple[Lease, InFlight[AnyDelivery]]] = []
+    held: list[_Held] = []
     try:
         for index, prompt in enumerate(job.prompts):
-            lease = registry.lease(job.model.model_id, prompt.token_ids)
+            lease = registry.lease(job.model.model_id, prompt.token_ids, routing_key=routing_key, avoid=avoid)
+            if tried is not None:
+                tried.add(lease.worker.spec.worker_id)
             try:
                 entry = lease.worker.begin(_engine_request(job, prompt), outputs.delivery(index))
             except BaseException:
@@ -91,13 +108,19 @@ async def pool(job: PoolingJob, registry: Registry) -> list[list[float]]:
             lease.close()
 
 
-async def _gather(outputs: OutputStream[int], held: Sequence[tuple[Lease, InFlight[AnyDelivery]]]) -> list[list[float]]:
+async def _gather(outputs: OutputStream[int], held: Sequence[_Held]) -> list[list[float]]:
     pooled: dict[int, list[float]] = {}
-    while len(pooled) < len(held):
-        for index, output in await outputs.receive_batch():
-            if output.finish_reason is not None:
-                pooled[index] = _vector(output)
-                held[index][0].succeeded()
+    try:
+        while len(pooled) < len(held):
+            for index, output in await outputs.receive_batch():
+                if output.finish_reason is not None:
+                    pooled[index] = _vector(output)
+                    held[index][0].succeeded()
+    except SmgError as error:
+        for index, (lease, _) in enumerate(held):
+            if index not in pooled:
+                lease.failed(error)
+        raise
     return [pooled[index] for index in range(len(held))]
 
 

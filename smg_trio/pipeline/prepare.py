@@ -98,7 +98,9 @@ class Preparer:
         """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
         prompt = await self.chat_prompt(request, model)
         plan = plan_chat(request, model, prompt.text or "")
-        fields = replace(request.sampling, structured_output=plan.structured_output)
+        fields = request.sampling
+        if plan.structured_output is not fields.structured_output:
+            fields = replace(fields, structured_output=plan.structured_output)
         if plan.needs_special_tokens:
             fields = replace(fields, skip_special_tokens=False)
         return finish_preparing(
@@ -177,8 +179,15 @@ def _decode_options(fields: SamplingFields) -> DecodeOptions:
         spaces_between_special_tokens=fields.spaces_between_special_tokens,
         logprobs=fields.logprobs,
         prompt_logprobs=fields.prompt_logprobs,
+        constraint_param=_constraint_param(fields),
         prompt_only=fields.max_tokens == 0,
     )
+
+
+def _constraint_param(fields: SamplingFields) -> str:
+    if fields.structured_output is None:
+        return ""
+    return "response_format" if fields.structured_output.kind in ("json", "json_object") else "structured_outputs"
 
 
 def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:

@@ -152,8 +152,11 @@ class Utilities:
         self._need_lora()
         return sorted(self._loras)
 
-    def _profile(self, is_start: bool = True, prefix: str | None = None) -> None:
-        raise UtilityFailed("Worker failed with error 'Profiling is not enabled.'")
+    def _profile(self, is_start: bool = True, prefix: str | None = None, *bounds: int | None) -> None:
+        if bounds and self._core.options.engine_version.startswith("0.27"):
+            raise UtilityFailed("EngineCore.profile() takes from 1 to 3 positional arguments")
+        if not self._core.options.profiler:
+            raise UtilityFailed("Worker failed with error 'Profiling is not enabled.'")
 
     def _set_weight_version(self, version: str) -> None:
         self._weight_version = version

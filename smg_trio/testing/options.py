@@ -41,6 +41,7 @@ class EngineOptions:
         init_timeout_s: how long it waits for INIT before it gives up; 0 is the real engine's own limit.
         ready_first: vLLM only: send READY before the registration (both orders occur).
         supports_lora: answer the LoRA utilities instead of failing them.
+        profiler: profile when told to instead of failing.
         output_logprobs: TokenSpeed's ``--enable-output-logprobs``.
         supported_tasks: what ``get_supported_tasks`` answers; a pooling task outside kills the engine.
         embedding_size: length of the vectors that pooling answers with, one per token for ``token_`` tasks.
@@ -74,6 +75,7 @@ class EngineOptions:
     init_timeout_s: float = 0.0
     ready_first: bool = False
     supports_lora: bool = False
+    profiler: bool = False
     output_logprobs: bool = True
     supported_tasks: tuple[str, ...] = ("generate",)
     embedding_size: int = 16

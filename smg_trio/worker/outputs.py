@@ -49,9 +49,10 @@ class OutputStream(Generic[Tag]):
 
     def __init__(self) -> None:
         # Unbounded, because each delivery bounds itself; in fact there is one list in it at most.
-        self._send, self._receive = trio.open_memory_channel[list[tuple[Delivery[Tag], GenerationOutput | SmgError]]](
-            math.inf
-        )
+        send: trio.MemorySendChannel[list[tuple[Delivery[Tag], GenerationOutput | SmgError]]]
+        receive: trio.MemoryReceiveChannel[list[tuple[Delivery[Tag], GenerationOutput | SmgError]]]
+        send, receive = trio.open_memory_channel(math.inf)
+        self._send, self._receive = send, receive
         self._batch: list[tuple[Delivery[Tag], GenerationOutput | SmgError]] | None = None
         self._failure: SmgError | None = None
 

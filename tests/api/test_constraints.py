@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from smg_trio.api.constraints import MAX_SCHEMA_DEPTH, parse_structured_output
 from smg_trio.core.errors import InvalidRequest
 

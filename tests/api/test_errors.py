@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from smg_trio.api.errors import MAX_DEPTH, error_event, error_response, load_json, nests_deeper
 from smg_trio.core.errors import (
     ConfigError,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
+
 from smg_trio.api.fields import (
     INT64_MAX,
     INT64_MIN,

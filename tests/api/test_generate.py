@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.openai.updates import completion_updates, payloads, strict_json
 from smg_trio.api.generate import GenerateRequest, parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
 from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedFeature
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason
+from tests.api.openai.updates import completion_updates, payloads, strict_json
 
 STOP = ChoiceFinish(FinishReason.STOP)
 

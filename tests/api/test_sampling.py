@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from smg_trio.api.limits import RequestLimits
 from smg_trio.api.sampling import SamplingFields, choices, parse_sampling
 from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedFeature

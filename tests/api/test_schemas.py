@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from smg_trio.api.schemas import check_schema
 from smg_trio.core.errors import InvalidRequest
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from smg_trio.api import tokenize as api
 from smg_trio.core.errors import InvalidRequest
 

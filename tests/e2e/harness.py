@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -165,7 +166,8 @@ def _zmq_context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     try:
         yield context
     finally:
-        context.destroy(linger=0)
+        # Engines' sockets linger for seconds, as real ones do, where their gateway is gone: not in the test's time.
+        threading.Thread(target=context.destroy, kwargs={"linger": 0}, daemon=True).start()
 
 
 def worker_url(directory: Path, name: str) -> str:

@@ -72,7 +72,7 @@ async def test_bodies_that_are_no_json_object_are_refused_as_json(tmp_path: Path
 
 async def test_of_duplicate_keys_the_last_wins_and_unknown_fields_are_ignored(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO) as bench:
-        body = b'{"messages": 7, "max_tokens": 1, "max_tokens": 3, "x": {}, "messages": [{"role": "user", "content": "x"}]}'
+        body = b'{"messages": 7, "max_tokens": 1, "max_tokens": 3, "x": {}, "messages": [{"role": "user"}]}'
         answer = await bench.http.post("/v1/chat/completions", content=body)
         assert answer.status_code == 200
         assert bench.engine.received[-1].max_tokens == 3

@@ -161,6 +161,21 @@ async def test_an_engine_without_a_profiler_says_so(tmp_path: Path) -> None:
         assert asked(bench) == [("profile", (True, "x", 1, None)), ("profile", (False,))]
 
 
+async def test_workers_that_could_not_be_profiled_are_named(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, workers=2, connect=False) as bench:
+        bench.start_engine(HELLO, worker=0, profiler=True)
+        await bench.wait_ready(0)
+        whole = await post(bench, "/start_profile")
+        assert (whole["status"], whole["successful"], whole["failed"]) == ("success", [bench.urls[0]], [])
+        bench.start_engine(HELLO, worker=1)
+        await bench.wait_ready(1)
+        partly = await bench.http.post("/stop_profile")
+        assert partly.status_code == 206
+        body = partly.json()
+        assert (body["message"], body["workers_profiled"]) == ("Profile stop: 1 succeeded, 1 failed", 1)
+        assert body["failed"][0]["worker"] == bench.urls[1]
+
+
 async def test_one_worker_can_be_meant(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO, workers=2) as bench:
         worker_id = bench.gateway.registry.workers()[1].spec.worker_id

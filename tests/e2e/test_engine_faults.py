@@ -131,7 +131,8 @@ async def test_an_engine_s_death_ends_all_its_answers_within_a_second(
             assert failure["error"]["code"] == "engine_dead"
             assert failure["error"]["type"] == "server_error"
         assert len(texts) == 5
-        assert [error_of(answer, 503)["code"] for answer in failed] == ["engine_dead"] * 5
+        assert {error_of(answer, 503)["code"] for answer in failed} <= {"engine_dead", "no_available_workers"}
+        assert len(failed) == 5
         await bench.wait_idle()
         assert (await bench.http.get("/readiness")).status_code == 503
         assert error_of(await bench.chat(), 503)["code"] == "no_available_workers"
@@ -149,7 +150,9 @@ async def test_death_before_the_first_token_is_a_503(tmp_path: Path, protocol: A
         async with trio.open_nursery() as nursery:
 
             async def ask() -> None:
-                assert error_of(await bench.chat(stream=stream), 503)["code"] == "engine_dead"
+                error = error_of(await bench.chat(stream=stream), 503)
+                assert error["code"] in ("engine_dead", "no_available_workers")
+                assert "the engine closed its connection" in error["message"]
 
             nursery.start_soon(ask)
             with trio.fail_after(PATIENCE_S):
@@ -264,8 +267,10 @@ async def test_an_answer_that_takes_too_long_is_ended_and_aborted(tmp_path: Path
 async def test_an_engine_that_reads_nothing_counts_as_silent(tmp_path: Path, protocol: Any) -> None:
     async with open_gateway(tmp_path, HELLO, protocol=protocol, engine_silence_secs=0.3) as bench:
         bench.engine.stop_reading()
-        await bench.chat()  # the message that its reader was already waiting for
-        assert error_of(await bench.chat(), 503)["code"] == "engine_silent"
+        answer = await bench.chat()
+        if answer.status_code == 200:  # the message that its reader was already waiting for
+            answer = await bench.chat()
+        assert error_of(answer, 503)["code"] == "engine_silent"
         assert bench.worker.state is WorkerState.NOT_READY
         assert (await bench.http.get("/readiness")).status_code == 503
         await bench.wait_idle()
@@ -292,3 +297,26 @@ async def test_a_token_outside_the_tokenizer_s_vocabulary_is_no_text(tmp_path: P
         answer = await bench.chat(logprobs=True, top_logprobs=3)
         assert answer.status_code == 200
         assert len(answer.json()["choices"][0]["logprobs"]["content"]) == 4
+
+
+async def test_the_time_limit_holds_also_between_two_attempts(tmp_path: Path) -> None:
+    async with open_gateway(
+        tmp_path,
+        "E[] fin=hang",
+        workers=2,
+        policy="round_robin",
+        request_timeout_secs=0.5,
+        retry_initial_backoff_ms=600,
+        retry_jitter_factor=0.0,
+    ) as bench:
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+
+                async def ask() -> None:
+                    assert error_of(await bench.chat(), 504)["code"] == "request_timeout"
+
+                nursery.start_soon(ask)
+                await bench.engines[0].wait_received()
+                bench.kill(bench.engines[0])
+        await bench.wait_idle()
+        assert bench.engines[1].received == []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import UUID
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 import trio
@@ -188,7 +188,7 @@ async def test_labels_of_metrics_stay_bounded(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO, connect=False) as bench:
         for number in range(5):
             await bench.http.get(f"/nope/{number}")
-            await bench.http.get(f"/workers/{number}")
+            await bench.http.get(f"/workers/{uuid4()}")
             await bench.chat(model=f"model-{number}")
         found = await families(bench)
         paths = {sample.labels["path"] for sample in found["smg_http_responses"].samples if "path" in sample.labels}
@@ -263,6 +263,9 @@ async def test_named_origins_may_read_every_answer(tmp_path: Path, allowed: str)
         assert preflight.headers["access-control-allow-origin"] == allowed
         assert "POST" in preflight.headers["access-control-allow-methods"]
         assert "authorization" in preflight.headers["access-control-allow-headers"]
+        asked = {"access-control-request-headers": "authorization,x-stainless-lang"}
+        preflight = await bench.http.options("/v1/models", headers=origin | asked)
+        assert preflight.headers["access-control-allow-headers"] == "authorization,x-stainless-lang"
         answers = [
             await bench.http.post("/v1/chat/completions", json={"messages": HI}, headers=keyed),
             await bench.http.post("/v1/chat/completions", json={"messages": HI, "stream": True}, headers=keyed),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from smg_trio.api.openai.tools import ToolChoice, parse_tool_choice, parse_tools
+from smg_trio.core.errors import ConfigError
 from smg_trio.core.requests import StructuredOutput
 from smg_trio.parsers.plan import AnswerPlan, plan_answer
 from smg_trio.parsers.registry import tool_parser_names
@@ -195,6 +196,13 @@ def test_special_tokens_a_client_wants_to_see_are_shown() -> None:
 def test_the_flag_comes_first_then_the_label(flag: str | None, label: str, family: str) -> None:
     plan = plan_answer(model_name="Qwen3-8B", tool_flag=flag, tool_label=label, tools=TOOLS, tool_choice=AUTO)
     assert plan.tool_parser == family
+
+
+def test_an_unknown_parser_is_refused_even_where_it_is_not_needed() -> None:
+    with pytest.raises(ConfigError, match="no-such"):
+        plan_answer(tool_flag="no-such")
+    with pytest.raises(ConfigError, match="no-such"):
+        plan_answer(reasoning_label="no-such")
 
 
 def test_the_constraint_is_ready_for_the_wire() -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import trio
 
 from smg_trio.testing.demo import DEMO_MODEL
@@ -16,9 +15,8 @@ from smg_trio.text.model_files import load_model_text
 SCRIPT = Path(__file__).parents[2] / "scripts" / "soak.py"
 
 
-@pytest.mark.parametrize("protocol", ["vllm", "tokenspeed"])
-async def test_twenty_streams_lose_and_leak_nothing(protocol: str) -> None:
-    command = [sys.executable, str(SCRIPT), "--seconds", "4", "--streams", "20", "--protocol", protocol]
+async def test_twenty_streams_lose_and_leak_nothing() -> None:
+    command = [sys.executable, str(SCRIPT), "--seconds", "5", "--streams", "20"]
     with trio.fail_after(60):
         ended = await trio.run_process(command, capture_stdout=True, stderr=subprocess.STDOUT, check=False)
     assert ended.returncode == 0, ended.stdout.decode()

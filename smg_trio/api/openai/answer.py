@@ -143,7 +143,10 @@ def logprob_entries(entries: Sequence[TokenLogprob], top: int, as_ids: bool) -> 
     """
     pieces = []
     for entry in entries:
-        shown = entry.top if top < 0 else entry.top[:top]
+        # vLLM's order: the token itself, then the others by rank, all together as many as were asked for.
+        shown = [entry, *(rival for rival in entry.top if rival.token_id != entry.token_id)] if entry.top else []
+        if top >= 0:
+            shown = shown[:top]
         candidates = ",".join([f"{{{_logprob(candidate, as_ids)}}}" for candidate in shown])
         pieces.append(f'{{{_logprob(entry, as_ids)},"top_logprobs":[{candidates}]}}')
     return ",".join(pieces)

@@ -61,6 +61,9 @@ def _check_extras(message: Message, prefix: str) -> None:
         _check_tool_call(call, f"{prefix}tool_calls[{index}]")
 
 
+_TEXT_PARTS = ("text", "input_text", "output_text")
+
+
 def _check_content(content: Any, param: str) -> None:
     if content is None or isinstance(content, str):
         return
@@ -72,7 +75,9 @@ def _check_content(content: Any, param: str) -> None:
         path = f"{param}[{index}]"
         if mapping(part, path).get("type") is None:
             raise refuse(f"{path}.type", "is required")
-        string(part["type"], f"{path}.type")
+        kind = string(part["type"], f"{path}.type")
+        if kind in _TEXT_PARTS and take(part, "text", string, prefix=f"{path}.") is None:
+            raise refuse(f"{path}.text", "is required")
 
 
 def _check_tool_call(value: Any, param: str) -> None:

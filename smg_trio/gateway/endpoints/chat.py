@@ -62,7 +62,8 @@ def response_id(prefix: str, request: Request, own: str | None) -> str:
 def chat_answer(chat: ChatRequest, prepared: PreparedRequest) -> ChatAnswer:
     """What all chunks of the answer have in common."""
     last = chat.messages[-1] if chat.messages else {}
-    content = last.get("content")
+    # An echo is of the answer's own beginning: text that the assistant's turn already holds.
+    content = last.get("content") if last.get("role") == "assistant" else None
     return ChatAnswer(
         response_id=prepared.request_id,
         model=chat.model or prepared.model.model_id,

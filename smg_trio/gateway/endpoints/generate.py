@@ -33,7 +33,14 @@ async def generate(gateway: Gateway, request: Request) -> Response:
         logprob_start=asked.logprob_start_len,
         elapsed_s=lambda: trio.current_time() - started,
     )
-    measured = MeasuredAnswer(gateway, prepared, "generate", streaming=stream, started=started)
+    measured = MeasuredAnswer(
+        gateway,
+        prepared,
+        "generate",
+        streaming=stream,
+        started=started,
+        routing_key=gateway.routing_key(request.headers),
+    )
     if not stream:
         return json_response(await fold_answer(measured, GenerateFold(shown)))
     style = StreamStyle(failed=openai_failed, continuous_usage=True)

@@ -21,7 +21,7 @@ from smg_trio.api.pooling import (
     rerank_body,
     score_body,
 )
-from smg_trio.core.errors import SmgError
+from smg_trio.core.errors import NoReadyWorker, SmgError
 from smg_trio.core.events import Usage
 from smg_trio.gateway.answering import RequestTimeout
 from smg_trio.gateway.http import Request, Response, json_response
@@ -34,20 +34,21 @@ from smg_trio.pipeline.pooling_inputs import (
     plan_scoring,
     resolve_pooling,
 )
+from smg_trio.routing.retries import Attempts
 
 
 async def embeddings(gateway: Gateway, request: Request) -> Response:
     """Vectors of texts, token ids or a conversation."""
     asked = parse_embeddings_request(request.body, gateway.limits)
     job, answer = await _prepare(gateway, request, asked.inputs, "embd-")
-    return json_response(embeddings_body(answer, asked, await _pool(gateway, job, "embeddings")))
+    return json_response(embeddings_body(answer, asked, await _pool(gateway, request, job, "embeddings")))
 
 
 async def classify(gateway: Gateway, request: Request) -> Response:
     """The classes of texts, token ids or a conversation, with their probabilities."""
     asked = parse_classify_request(request.body, gateway.limits)
     job, answer = await _prepare(gateway, request, asked, "classify-")
-    rows = await _pool(gateway, job, "classify")
+    rows = await _pool(gateway, request, job, "classify")
     return json_response(classify_body(answer, rows, job.model.text.pooling.label))
 
 
@@ -108,7 +109,7 @@ async def _score(
         priority=asked.priority,
         cache_salt=asked.cache_salt,
     )
-    scores = plan.scores(await _pool(gateway, job, "rerank" if prefix == "rerank-" else "score"))
+    scores = plan.scores(await _pool(gateway, request, job, "rerank" if prefix == "rerank-" else "score"))
     return _answer(job, asked.model), scores
 
 
@@ -127,15 +128,19 @@ def _answer(job: PoolingJob, name: str) -> PoolingAnswer:
     )
 
 
-async def _pool(gateway: Gateway, job: PoolingJob, endpoint: str) -> Sequence[list[float]]:
-    """Pool, counted, timed and ended at the request timeout. Raises SmgError."""
+async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: str) -> Sequence[list[float]]:
+    """Pool: admitted, tried again where that helps, counted, timed, ended at the request timeout. Raises SmgError."""
     started = trio.current_time()
     metrics = gateway.metrics.inference_begins(job.model.model_id, endpoint, streaming=False)
     gateway.answer_begins()
     limit_s = gateway.settings.request_timeout_secs
     try:
         with trio.move_on_after(limit_s):
-            return await pool(job, gateway.registry)
+            permit = await gateway.admission.admit()
+            try:
+                return await _try_pooling(gateway, job, gateway.routing_key(request.headers))
+            finally:
+                permit.close()
         raise RequestTimeout(f"The answer took longer than {limit_s:g}s.")
     except SmgError as error:
         metrics.failed(error.code)
@@ -143,3 +148,22 @@ async def _pool(gateway: Gateway, job: PoolingJob, endpoint: str) -> Sequence[li
     finally:
         gateway.answer_ends()
         metrics.ended(started, trio.current_time(), Usage(job.prompt_tokens, 0))
+
+
+async def _try_pooling(gateway: Gateway, job: PoolingJob, routing_key: str | None) -> Sequence[list[float]]:
+    attempts = Attempts(gateway.retry_schedule, gateway.random)
+    cause: SmgError | None = None
+    while True:
+        tried: set[str] = set()
+        try:
+            return await pool(job, gateway.registry, routing_key=routing_key, avoid=attempts.avoid, tried=tried)
+        except NoReadyWorker as error:
+            # Nobody is left to try: then what ended the last attempt is the news.
+            raise cause or error from None
+        except SmgError as error:
+            cause = error
+            attempts.avoid |= tried
+            delay_s = attempts.failed(error)
+            if delay_s is None:
+                raise
+        await trio.sleep(delay_s)

@@ -9,7 +9,7 @@ A client that closes its sending side is taken to be gone (`ServerLimits.answer_
 
 from smg_trio.gateway.server.asgi import App, Message, Receive, Scope, Send
 from smg_trio.gateway.server.faults import RequestFault, RequestTooLarge
-from smg_trio.gateway.server.http1.exchange import CANCEL_ON_DISCONNECT
+from smg_trio.gateway.server.http1.exchange import CANCEL_ON_DISCONNECT, WRITE_BODY
 from smg_trio.gateway.server.link import ClientGone
 from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners, serve
 from smg_trio.gateway.server.settings import ServerLimits
@@ -18,6 +18,7 @@ from smg_trio.gateway.server.statistics import ServerStatistics
 
 __all__ = [
     "CANCEL_ON_DISCONNECT",
+    "WRITE_BODY",
     "App",
     "ClientGone",
     "Lane",

@@ -50,6 +50,13 @@ class HeadersTooLarge(RequestFault):
     status = 431
 
 
+class MethodRefused(RequestFault):
+    """A method that HTTP has and no resource of this server allows."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
 class MethodUnknown(RequestFault):
     """A method or transfer coding this server does not implement."""
 
@@ -100,4 +107,6 @@ def error_response(fault: SmgError, *, head_only: bool = False) -> bytes:
     body = error_body(fault)
     lines = [f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}\r\n".encode()]
     lines += [b"%b: %b\r\n" % header for header in error_headers(body)]
+    if fault.status == 405:
+        lines.append(b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n")
     return b"".join(lines) + b"\r\n" + (b"" if head_only else body)

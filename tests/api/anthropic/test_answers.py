@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from api.openai.updates import chat_updates, strict_json
 from smg_trio.api.anthropic.answer import MessageAnswer, make_tool_use_id
 from smg_trio.api.anthropic.fold import MessageFold
 from smg_trio.api.anthropic.stream import PING, MessageEventWriter
@@ -28,6 +27,7 @@ from smg_trio.core.events import (
     Usage,
 )
 from smg_trio.core.outputs import FinishReason
+from tests.api.openai.updates import chat_updates, strict_json
 
 STOP = ChoiceFinish(FinishReason.STOP)
 EVENTS: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from smg_trio.api.limits import RequestLimits
 from smg_trio.api.openai.chat import ChatRequest, chat_request_from, parse_chat_request
 from smg_trio.api.openai.tools import ToolChoice

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
 from smg_trio.api.openai.answer import ChatAnswer
 from smg_trio.api.openai.chat_fold import ChatFold
 from smg_trio.api.openai.chat_stream import ChatChunkWriter

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from openai.types.chat import ChatCompletionChunk
+
 from smg_trio.api.openai.answer import ChatAnswer, make_tool_call_id
 from smg_trio.api.openai.chat_stream import ChatChunkWriter
 from smg_trio.core.events import (
@@ -146,7 +148,7 @@ def test_the_matched_stop_is_reported_under_both_names(stop: int | str) -> None:
 
 def test_logprobs_ride_on_the_first_chunk_and_are_never_lost() -> None:
     writer = ChatChunkWriter(answer(top_logprobs=1))
-    rivals = (token("a", logprob=-0.1), token("b"))
+    rivals = (replace(token("a", logprob=-0.1), token_id=2), replace(token("b"), token_id=3))
     emoji = "😀".encode()
     held = ChoiceUpdate(0, (), (1,), [token("\ufffd", emoji[:2], float("-inf"), top=rivals)])
     shown = ChoiceUpdate(0, (ReasoningDelta("r"), ContentDelta("😀")), (2,), [token("\ufffd", emoji[2:])])
@@ -159,7 +161,8 @@ def test_logprobs_ride_on_the_first_chunk_and_are_never_lost() -> None:
             "token": "\ufffd",
             "logprob": -9999.0,
             "bytes": list(emoji[:2]),
-            "top_logprobs": [{"token": "a", "logprob": -0.1, "bytes": [97]}],
+            # vLLM's order: the token itself comes first, and counts.
+            "top_logprobs": [{"token": "\ufffd", "logprob": -9999.0, "bytes": list(emoji[:2])}],
         }
     ]
     assert second["choices"][0]["logprobs"]["content"][0]["bytes"] == list(emoji[2:])
@@ -170,10 +173,12 @@ def test_logprobs_ride_on_the_first_chunk_and_are_never_lost() -> None:
 
 def test_tokens_can_be_shown_as_ids_and_all_candidates_at_once() -> None:
     writer = ChatChunkWriter(answer(top_logprobs=-1, tokens_as_ids=True))
-    update = ChoiceUpdate(0, (ContentDelta("a"),), (1,), [token("a", top=(token("b"), token("c")))])
+    update = ChoiceUpdate(
+        0, (ContentDelta("a"),), (1,), [token("a", top=(replace(token("b"), token_id=2), token("a")))]
+    )
     entry = chunks(writer.update(update))[0]["choices"][0]["logprobs"]["content"][0]
     assert entry["token"] == "token_id:1"
-    assert [candidate["token"] for candidate in entry["top_logprobs"]] == ["token_id:1"] * 2
+    assert [candidate["token"] for candidate in entry["top_logprobs"]] == ["token_id:1", "token_id:2"]
 
 
 def test_token_ids_are_shown_if_asked() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from smg_trio.api.limits import RequestLimits
 from smg_trio.api.openai.completions import CompletionRequest, parse_completion_request
 from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedFeature

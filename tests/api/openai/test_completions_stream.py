@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types import Completion
+
 from smg_trio.api.openai.completions_fold import CompletionFold
 from smg_trio.api.openai.completions_pieces import AnsweredPrompt, CompletionAnswer
 from smg_trio.api.openai.completions_stream import CompletionChunkWriter

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from smg_trio.api.openai.messages import parse_messages
 from smg_trio.core.errors import InvalidRequest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from openai.types import Model
+
 from smg_trio.api.openai.models import ModelCard, list_models, show_model
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from smg_trio.api.openai.tools import NO_TOOLS, ToolChoice, parse_tool_choice, parse_tools
 from smg_trio.core.errors import InvalidRequest
 

@@ -8,7 +8,7 @@ app that sends in a loop must await something else in it. It raises `ClientGone`
 
 ``scope["extensions"]["smg_trio.cancel_on_disconnect"]`` is a function that takes a ``trio.CancelScope``; the
 server cancels it when the client goes while the request runs. It saves the app a task that sits in
-``receive``.
+``receive``. ``"smg_trio.write_body"`` is an async function that sends one piece of a streamed body.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from smg_trio.gateway.server.http1.connection import Http1Connection
 
 CANCEL_ON_DISCONNECT = "smg_trio.cancel_on_disconnect"
+WRITE_BODY = "smg_trio.write_body"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _MAX_DISCARDED = 256 * 1024
 _ASGI = {"version": "3.0", "spec_version": "2.4"}
@@ -71,7 +72,7 @@ class Exchange:
             "client": link.client,
             "server": link.server,
             "state": {},
-            "extensions": {CANCEL_ON_DISCONNECT: self.cancel_on_disconnect},
+            "extensions": {CANCEL_ON_DISCONNECT: self.cancel_on_disconnect, WRITE_BODY: self.write_body},
         }
 
     def cancel_on_disconnect(self, scope: trio.CancelScope) -> None:
@@ -164,6 +165,18 @@ class Exchange:
             self._start(message)
         else:
             raise ResponseMisuse(f"{kind} is not a message of an HTTP response")
+
+    async def write_body(self, data: bytes) -> None:
+        """A piece of the body in mid-response: `send` without a message to make and take apart. Errors as `send`."""
+        framed = self.response.chunk(data)
+        if framed is None:
+            await self.send({"type": "http.response.body", "body": data, "more_body": True})
+            return
+        try:
+            await self._connection.write(framed)
+        except BaseException:
+            self.response.abandon()
+            raise
 
     def _start(self, message: dict[str, Any]) -> None:
         response = self.response

@@ -14,6 +14,7 @@ from smg_trio.gateway.server.asgi import Headers
 from smg_trio.gateway.server.faults import (
     ExpectationFailed,
     HeadersTooLarge,
+    MethodRefused,
     MethodUnknown,
     RequestFault,
     RequestTooLarge,
@@ -23,6 +24,7 @@ from smg_trio.gateway.server.http1.parsers import HeadParser
 from smg_trio.gateway.server.settings import ServerLimits
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+_REFUSED_METHODS = frozenset({b"CONNECT", b"QUERY", b"TRACE"})
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])\r\n")
 _ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
 _PERMITTED = bytes(c for c in range(256) if c in b"\t\r\n" or (c >= 32 and c != 127))
@@ -77,6 +79,8 @@ def read_head(raw: bytes, parser: HeadParser, limits: ServerLimits) -> RequestHe
     http11 = version == b"1.1"
     if not http11 and version != b"1.0":
         raise VersionUnsupported("Only HTTP/1.1 and HTTP/1.0 are served on this connection.")
+    if method in _REFUSED_METHODS:
+        raise MethodRefused(f"{method.decode()} is not allowed.")
     if method not in METHODS:
         raise MethodUnknown("The request method is not implemented.")
     path, _, query = _origin_form(target, method).partition(b"?")

@@ -101,6 +101,12 @@ class ResponseEncoder:
             return b"%x\r\n%b\r\n%b" % (len(data), data, _LAST_CHUNK) if data else _LAST_CHUNK
         return self._plain(data, more)
 
+    def chunk(self, data: bytes) -> bytes | None:
+        """One chunk of a chunked body that has begun; None if the next bytes need `body`. Not for empty data."""
+        if self._chunked and self.head_sent and not self.complete and data:
+            return b"%x\r\n%b\r\n" % (len(data), data)
+        return None
+
     def abandon(self) -> None:
         """What was given out could not be written: the response is cut, and so is the connection."""
         self.keep_alive = self.complete = False

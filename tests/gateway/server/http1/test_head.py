@@ -99,7 +99,8 @@ REFUSED = [
     (head_of(first=b"GET /\xff HTTP/1.1"), 400),
     (head_of(first=b"GET a HTTP/1.1"), 400),
     (head_of(first=b"GET * HTTP/1.1"), 400),
-    (head_of(first=b"CONNECT a:1 HTTP/1.1"), 501),
+    (head_of(first=b"CONNECT a:1 HTTP/1.1"), 405),
+    (head_of(first=b"TRACE / HTTP/1.1"), 405),
     (head_of(first=b"BREW / HTTP/1.1"), 501),
 ]
 
