@@ -162,7 +162,10 @@ class MeasuredAnswer:
         attempts.avoid.update(self.answer.worker_ids)
         delay_s = attempts.failed(error)
         if delay_s is None:
+            if attempts.exhausted(error):
+                self._metrics.retries_exhausted()
             raise error
+        self._metrics.retried(attempts.made, delay_s)
         logger.info("attempt %d failed (%s); trying again", attempts.made, error.message)
         await trio.sleep(delay_s)
         self.answer = Answer(self._prepared)

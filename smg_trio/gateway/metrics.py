@@ -5,31 +5,28 @@ Names and labels are the reference gateway's where it has them; `connection_mode
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from smg_trio.core.events import Usage
-from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.worker_gauges import MODE, ResilienceGauges, WorkerGauges
+from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.registry import Registry
 
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_WORKER_LABELS = ("worker_type", "connection_mode", "model")
 _ROUTER_LABELS = ("router_type", "backend_type", "connection_mode", "model", "endpoint")
-_MODE = "zmq"
 Family = TypeVar("Family", Counter, Histogram)
 
 
 class Metrics:
     """All metrics of one gateway, on a registry of their own."""
 
-    def __init__(self, workers: Registry) -> None:
+    def __init__(self, workers: Registry, admission: AdmissionQueue) -> None:
         self.registry = CollectorRegistry()
         self._children: dict[tuple[object, tuple[str, ...]], Counter | Histogram] = {}
-        self.registry.register(_WorkerGauges(workers))
+        self.registry.register(WorkerGauges(workers))
+        self.registry.register(ResilienceGauges(workers, admission))
         make = self.registry
         self._http_responses = Counter(
             "smg_http_responses",
@@ -71,6 +68,23 @@ class Metrics:
             "smg_router_tokens", "Tokens in prompts and answers.", (*_ROUTER_LABELS, "token_type"), registry=make
         )
 
+        self._retries = Counter(
+            "smg_worker_retries", "Further attempts at requests.", ("worker_type", "endpoint"), registry=make
+        )
+        self._exhausted = Counter(
+            "smg_worker_retries_exhausted",
+            "Requests that failed at their last attempt.",
+            ("worker_type", "endpoint"),
+            registry=make,
+        )
+        self._backoff = Histogram(
+            "smg_worker_retry_backoff_seconds",
+            "Delays before further attempts.",
+            ("attempt",),
+            buckets=_LATENCY_BUCKETS_S,
+            registry=make,
+        )
+
     def _child(self, metric: Family, *labels: str) -> Family:
         """The series of these labels. The library takes a lock and a copy to find it; a dict does not."""
         key = (metric, labels)
@@ -89,7 +103,7 @@ class Metrics:
 
     def inference_begins(self, model: str, endpoint: str, *, streaming: bool) -> InferenceMetrics:
         """Count an inference request and return what the rest of it is noted on."""
-        labels = ("zmq", "regular", _MODE, model, endpoint)
+        labels = ("zmq", "regular", MODE, model, endpoint)
         self._child(self._requests, *labels, "true" if streaming else "false").inc()
         return InferenceMetrics(self, labels)
 
@@ -109,6 +123,15 @@ class Metrics:
         if since_first is not None and usage.completion_tokens > 1:
             self._child(self._tpot, *labels).observe(since_first / (usage.completion_tokens - 1))
 
+    def note_retry(self, endpoint: str, attempt: int, delay_s: float) -> None:
+        """Count a further attempt, made `delay_s` seconds after the `attempt`-th one failed."""
+        self._child(self._retries, "regular", endpoint).inc()
+        self._child(self._backoff, str(attempt)).observe(delay_s)
+
+    def note_exhausted(self, endpoint: str) -> None:
+        """Count a request that failed at its last attempt."""
+        self._child(self._exhausted, "regular", endpoint).inc()
+
 
 class InferenceMetrics:
     """The measurements of one inference request; times are seconds of the loop's clock."""
@@ -125,6 +148,14 @@ class InferenceMetrics:
         self._first = now
         self._metrics.note_first_output(self._labels, now - started)
 
+    def retried(self, attempt: int, delay_s: float) -> None:
+        """The `attempt`-th attempt failed; another one follows after `delay_s`."""
+        self._metrics.note_retry(self._labels[-1], attempt, delay_s)
+
+    def retries_exhausted(self) -> None:
+        """The last attempt failed, of several."""
+        self._metrics.note_exhausted(self._labels[-1])
+
     def failed(self, error_type: str) -> None:
         """The request ended in an error."""
         self._metrics.note_error(self._labels, error_type)
@@ -133,46 +164,3 @@ class InferenceMetrics:
         """The answer is over, complete or not."""
         since_first = None if self._first is None else now - self._first
         self._metrics.note_end(self._labels, now - started, since_first, usage)
-
-
-class _WorkerGauges(Collector):
-    """Reads the workers when Prometheus asks."""
-
-    def __init__(self, workers: Registry) -> None:
-        self._workers = workers
-
-    def collect(self) -> Iterator[Metric]:
-        pool = GaugeMetricFamily("smg_worker_pool_size", "Workers registered.", labels=_WORKER_LABELS)
-        selections = CounterMetricFamily(
-            "smg_worker_selection", "Times a worker was chosen.", labels=(*_WORKER_LABELS, "policy", "worker")
-        )
-        health = GaugeMetricFamily("smg_worker_health", "1 if the worker is ready, else 0.", labels=("worker",))
-        active = GaugeMetricFamily("smg_worker_requests_active", "Answers in flight.", labels=("worker",))
-        engine = _engine_gauges()
-        counts: dict[str, int] = {}
-        for worker in self._workers.workers():
-            spec = worker.spec
-            counts[spec.model_id] = counts.get(spec.model_id, 0) + 1
-            labels = ("regular", _MODE, spec.model_id, self._workers.policy_name, spec.url)
-            selections.add_metric(labels, self._workers.selections(spec.worker_id))
-            health.add_metric((spec.url,), float(worker.state is WorkerState.READY))
-            active.add_metric((spec.url,), self._workers.load(spec.worker_id))
-            for rank in worker.snapshot().ranks:
-                rank_labels = (spec.url, spec.model_id, str(rank.rank))
-                engine["running"].add_metric(rank_labels, rank.load.running)
-                engine["waiting"].add_metric(rank_labels, rank.load.waiting)
-                engine["usage"].add_metric(rank_labels, rank.load.kv_usage)
-                engine["in_flight"].add_metric(rank_labels, rank.in_flight)
-        for model, count in counts.items():
-            pool.add_metric(("regular", _MODE, model), count)
-        yield from (pool, selections, health, active, *engine.values())
-
-
-def _engine_gauges() -> dict[str, GaugeMetricFamily]:
-    labels = ("worker", "model", "dp_rank")
-    return {
-        "running": GaugeMetricFamily("smg_engine_running_requests", "Running, by the engine's word.", labels=labels),
-        "waiting": GaugeMetricFamily("smg_engine_waiting_requests", "Waiting, by the engine's word.", labels=labels),
-        "usage": GaugeMetricFamily("smg_engine_token_usage", "Share of the KV cache in use, 0..1.", labels=labels),
-        "in_flight": GaugeMetricFamily("smg_engine_inflight_requests", "In flight, by our count.", labels=labels),
-    }

@@ -44,10 +44,10 @@ class Gateway:
         self.background = BackgroundTasks()
         self.preparer = Preparer()
         self.limits = RequestLimits(max_logprobs=settings.max_logprobs)
-        self.metrics = Metrics(registry)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.admission = admission_queue_of(settings, os.cpu_count() or 1)
+        self.metrics = Metrics(registry, self.admission)
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.answers = 0

@@ -131,7 +131,7 @@ class ChoiceDecoder:
             EngineRejected: the engine ended the choice with an error, or aborted it unasked.
         """
         update = ChoiceUpdate(self._choice)
-        if len(outputs) == 1:
+        if len(outputs) == 1 and not self.finished:
             self._take(outputs[0], update)
             return update
         for output in outputs:

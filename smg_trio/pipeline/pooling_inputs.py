@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from operator import mul
 from typing import Final
 
 from smg_trio.api.openai.completions import CompletionRequest
@@ -179,7 +180,7 @@ def _pair_prompt(
 
 def best_matches(query: Sequence[Sequence[float]], document: Sequence[Sequence[float]]) -> float:
     """MaxSim: each query token's best dot product with a document token, summed up (float[T, D] each)."""
-    return sum(max(sum(map(float.__mul__, one, other)) for other in document) for one in query)
+    return sum(max(sum(map(mul, one, other)) for other in document) for one in query)
 
 
 def _rows(values: Sequence[float], count: int) -> list[Sequence[float]]:

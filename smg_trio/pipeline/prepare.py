@@ -28,6 +28,8 @@ from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 
 Result = TypeVar("Result")
 
+_HOPELESS_FACTOR = 4
+
 TEXT_THREADS = 2
 """Long inputs tokenized at the same time; more would only slow each other and the loop down."""
 
@@ -79,10 +81,16 @@ class Preparer:
             return work()
         return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
 
-    async def chat_prompt(self, request: ChatRequest, model: ServedModel) -> PreparedPrompt:
-        """Render and tokenize a conversation. Raises ClientFault naming what cannot be rendered."""
+    async def chat_prompt(
+        self, request: ChatRequest, model: ServedModel, max_model_len: int | None = None
+    ) -> PreparedPrompt:
+        """Render and tokenize a conversation. Raises ClientFault naming what cannot be rendered.
+
+        With `max_model_len`, text that cannot fit it is refused before it is tokenized.
+        """
         template = _template_of(request, model)
-        work = functools.partial(_render_and_encode, request, model, template)
+        window = max_model_len if request.sampling.truncate_prompt_tokens is None else None
+        work = functools.partial(_render_and_encode, request, model, template, window)
         return await self.off_loop_if_long(_size(request.messages) + _size(request.tools), work)
 
     async def chat(
@@ -96,7 +104,7 @@ class Preparer:
         rank: int | None = None,
     ) -> PreparedRequest:
         """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
-        prompt = await self.chat_prompt(request, model)
+        prompt = await self.chat_prompt(request, model, max_model_len)
         plan = plan_chat(request, model, prompt.text or "")
         fields = request.sampling
         if plan.structured_output is not fields.structured_output:
@@ -116,9 +124,12 @@ class Preparer:
             plan=plan,
         )
 
-    async def completion_prompts(self, request: CompletionRequest, model: ServedModel) -> list[PreparedPrompt]:
-        """Tokenize the prompts of a completions request; token ids stay as they are."""
-        work = functools.partial(_encode_prompts, request, model)
+    async def completion_prompts(
+        self, request: CompletionRequest, model: ServedModel, max_model_len: int | None = None
+    ) -> list[PreparedPrompt]:
+        """Tokenize the prompts of a completions request, as `chat_prompt`; token ids stay as they are."""
+        window = max_model_len if request.sampling.truncate_prompt_tokens is None else None
+        work = functools.partial(_encode_prompts, request, model, window)
         return await self.off_loop_if_long(_size([p for p in request.prompts if isinstance(p, str)]), work)
 
     async def texts(self, texts: Sequence[str], model: ServedModel, *, add_special_tokens: bool) -> list[list[int]]:
@@ -206,7 +217,25 @@ def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
     return template
 
 
-def _render_and_encode(request: ChatRequest, model: ServedModel, template: ChatTemplate) -> PreparedPrompt:
+def _refuse_hopeless(text: str, model: ServedModel, window: int | None, param: str) -> None:
+    """Refuse text of so many characters that not even the longest tokens could bring it into the window.
+
+    Tokenizing it first would cost seconds. The factor leaves room for normalizers that drop characters.
+    """
+    if window is None:
+        return
+    longest = model.text.tokenizer.longest_token_chars
+    if len(text) > _HOPELESS_FACTOR * longest * window:
+        raise ContextLengthExceeded(
+            f"This model's maximum context length is {window} tokens. However, your prompt of {len(text)} characters "
+            f"has at least {len(text) // longest} input tokens. Please reduce the length of the input prompt.",
+            param=param,
+        )
+
+
+def _render_and_encode(
+    request: ChatRequest, model: ServedModel, template: ChatTemplate, window: int | None
+) -> PreparedPrompt:
     text = template.render(
         template.prepare(request.messages),
         tools=request.tools or None,
@@ -215,16 +244,18 @@ def _render_and_encode(request: ChatRequest, model: ServedModel, template: ChatT
         continue_final_message=request.continue_final_message,
         kwargs=template_arguments(request, template),
     )
+    _refuse_hopeless(text, model, window, "messages")
     ids = model.text.tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
     if not ids:
         raise InvalidRequest("The conversation renders to an empty prompt.", param="messages")
     return PreparedPrompt(token_ids=ids, text=text)
 
 
-def _encode_prompts(request: CompletionRequest, model: ServedModel) -> list[PreparedPrompt]:
+def _encode_prompts(request: CompletionRequest, model: ServedModel, window: int | None) -> list[PreparedPrompt]:
     prompts = []
     for prompt in request.prompts:
         if isinstance(prompt, str):
+            _refuse_hopeless(prompt, model, window, "prompt")
             ids = model.text.tokenizer.encode(prompt, add_special_tokens=request.add_special_tokens)
             if not ids:
                 raise InvalidRequest("The prompt is empty.", param="prompt")

@@ -15,6 +15,7 @@ the trial. Which errors are failures is decided by `is_failure`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,12 +43,19 @@ class BreakerLimits:
 
 @dataclass(frozen=True, slots=True)
 class BreakerStatistics:
-    """State, failures in a row (closed), successes in a row (half open), and how often it has opened."""
+    """State, failures in a row (closed), successes in a row (half open), and how often it has opened.
+
+    Attributes:
+        transitions: (from, to) → how often.
+        judged: ``ok`` → how many requests have spoken for (True) or against (False) the worker.
+    """
 
     state: BreakerState
     failures: int
     successes: int
     opened: int
+    transitions: Mapping[tuple[BreakerState, BreakerState], int]
+    judged: Mapping[bool, int]
 
 
 def is_failure(error: SmgError) -> bool:
@@ -66,7 +74,8 @@ class Breaker:
         self._state = BreakerState.CLOSED
         self._failures: deque[float] = deque(maxlen=self.limits.failure_threshold)
         self._successes = 0
-        self._opened = 0
+        self._transitions: dict[tuple[BreakerState, BreakerState], int] = {}
+        self._judged = {True: 0, False: 0}
         self._opened_at = 0.0
         self._trials = 0
         self._period = 0
@@ -82,7 +91,7 @@ class Breaker:
     def begins(self, now: float) -> int:
         """A request goes to the worker; returns the ticket it ends with."""
         if self._state is BreakerState.OPEN and self.admits(now):
-            self._state = BreakerState.HALF_OPEN
+            self._enter(BreakerState.HALF_OPEN)
             self._period += 1
             self._successes = self._trials = 0
         if self._state is not BreakerState.HALF_OPEN:
@@ -97,6 +106,7 @@ class Breaker:
             self._trials -= 1
         if ok is None:
             return
+        self._judged[ok] += 1
         if on_trial:
             self._trial_ended(ok, now)
         elif self._state is BreakerState.CLOSED:
@@ -120,16 +130,28 @@ class Breaker:
             self._open(now)
 
     def _open(self, now: float) -> None:
-        self._state = BreakerState.OPEN
-        self._opened += 1
+        self._enter(BreakerState.OPEN)
         self._opened_at = now
+
+    def _enter(self, state: BreakerState) -> None:
+        if state is not self._state:
+            step = (self._state, state)
+            self._transitions[step] = self._transitions.get(step, 0) + 1
+            self._state = state
 
     def reset(self) -> None:
         """Closed, with nothing on record: the trial has gone well, or the worker has new engines."""
-        self._state = BreakerState.CLOSED
+        self._enter(BreakerState.CLOSED)
         self._failures.clear()
         self._successes = 0
 
     def statistics(self) -> BreakerStatistics:
         """As it is now; an open breaker whose time is over still says open until it is tried."""
-        return BreakerStatistics(self._state, len(self._failures), self._successes, self._opened)
+        return BreakerStatistics(
+            state=self._state,
+            failures=len(self._failures),
+            successes=self._successes,
+            opened=sum(count for (_, to), count in self._transitions.items() if to is BreakerState.OPEN),
+            transitions=dict(self._transitions),
+            judged=dict(self._judged),
+        )

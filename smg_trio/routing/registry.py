@@ -293,6 +293,11 @@ class Registry:
         return self._entry(worker_id).overloaded()
 
     @property
+    def shed(self) -> int:
+        """Requests refused so far because every worker was overloaded."""
+        return self._roster.shed
+
+    @property
     def policy_name(self) -> str:
         """The policy's name, as `--policy` spells it."""
         return self._roster.policy.name

@@ -71,3 +71,7 @@ class Attempts:
         if not can_help(error) or self._made >= self._schedule.max_attempts:
             return None
         return self._schedule.delay_s(self._made, self._random)
+
+    def exhausted(self, error: SmgError) -> bool:
+        """Whether there were retries, and one more might have helped against this error."""
+        return can_help(error) and 1 < self._made >= self._schedule.max_attempts

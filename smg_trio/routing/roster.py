@@ -136,12 +136,13 @@ def _judge(verdict: Verdict) -> bool | None:
 
 
 class Roster:
-    """All entries by worker id, in order of registration."""
+    """All entries by worker id, in order of registration. ``shed``: requests refused because all are overloaded."""
 
     def __init__(self, policy: Policy, rules: RoutingRules) -> None:
         self.policy = policy
         self._rules = rules
         self.entries: dict[str, Entry] = {}
+        self.shed = 0
 
     def of_model(self, model: str) -> list[Entry]:
         """The entries that serve the model."""
@@ -173,5 +174,6 @@ class Roster:
         if spared:
             return spared
         if self._rules.shed_overload:
+            self.shed += 1
             raise WorkersOverloaded(f"Every worker for model `{model}` is overloaded.")
         return [min(able, key=lambda entry: entry.worker.load)]

@@ -10,6 +10,7 @@ one does not and yields the same ids; so callers run texts longer than `INLINE_E
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import tokenizers
@@ -111,6 +112,11 @@ class Tokenizer:
             return text
         stream = Detokenizer(self, (), skip_special_tokens=False, spaces_between_special_tokens=False)
         return stream.push(known) + stream.flush()
+
+    @cached_property
+    def longest_token_chars(self) -> int:
+        """Characters of the longest vocabulary entry: no token stands for more of a text."""
+        return max(map(len, self.backend.get_vocab(with_added_tokens=True)), default=1)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes one token stands for in running text; empty for an id outside the vocabulary."""

@@ -55,3 +55,33 @@ def test_answers_are_vllms() -> None:
     assert json.loads(admin.cache_reset_body(False)) == {"success": False}
     assert admin.lora_text("a", loaded=True) == "Success: LoRA adapter 'a' added successfully."
     assert admin.lora_text("a", loaded=False) == "Success: LoRA adapter 'a' removed successfully."
+
+
+def test_pausing_is_read_and_answered() -> None:
+    assert admin.parse_pause({}) == admin.PauseRequest(mode="abort", clear_cache=True)
+    assert admin.parse_pause({"mode": "keep", "clear_cache": "false"}) == admin.PauseRequest(
+        mode="keep", clear_cache=False
+    )
+    with pytest.raises(InvalidRequest):
+        admin.parse_pause({"mode": "later"})
+    assert json.loads(admin.status_body("paused")) == {"status": "paused"}
+    assert json.loads(admin.is_paused_body(True)) == {"is_paused": True}
+
+
+def test_flushing_says_how_many_workers_it_reached() -> None:
+    whole = json.loads(admin.flushed_body(flushed=2, skipped=1, failed=[]))
+    assert (whole["status"], whole["workers_flushed"], whole["total_workers"]) == ("success", 2, 3)
+    assert "1 ZMQ workers skipped" in whole["message"]
+    partly = json.loads(admin.flushed_body(flushed=1, skipped=0, failed=["ipc:///e"]))
+    assert (partly["status"], partly["total_workers"]) == ("partial_success", 2)
+    assert "ipc:///e" in partly["message"]
+
+
+def test_profiling_names_those_that_failed_and_why() -> None:
+    body = json.loads(admin.profiled_body("start", ["ipc:///a"], [("ipc:///b", "off")]))
+    assert body["message"] == "Profile start: 1 succeeded, 1 failed"
+    assert (body["successful"], body["failed"]) == (["ipc:///a"], [{"worker": "ipc:///b", "error": "off"}])
+
+
+def test_an_adapter_may_name_the_model_it_adapts() -> None:
+    assert admin.parse_load_lora(b'{"lora_name":"a","lora_path":"/x","base_model_name":"m"}').base_model == "m"

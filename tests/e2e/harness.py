@@ -190,6 +190,7 @@ async def open_gateway(
     *,
     protocol: EngineProtocol = VLLM,
     words: str = "",
+    special_tokens: tuple[str, ...] = (),
     workers: int = 1,
     engine: dict[str, Any] | None = None,
     model_defaults: dict[str, object] | None = None,
@@ -204,6 +205,7 @@ async def open_gateway(
         says: what the engines say; texts quoted in notation become tokens of the model.
         protocol: of all engines.
         words: notation whose texts become tokens too.
+        special_tokens: of the model, beside its own.
         workers: how many.
         engine: options of the engines.
         model_defaults: entries of the model's own generation_config.json.
@@ -212,7 +214,13 @@ async def open_gateway(
         settings: of the gateway.
     """
     notation = (says if isinstance(says, str) else "") + words
-    model = TestModel(tmp_path / "model", tokens_named(notation), generation_config=model_defaults, config=model_config)
+    model = TestModel(
+        tmp_path / "model",
+        tokens_named(notation),
+        generation_config=model_defaults,
+        config=model_config,
+        special_tokens=special_tokens,
+    )
     urls = [worker_url(tmp_path, f"w{index}-") for index in range(workers)]
     defaults: dict[str, Any] = {
         "protocol": protocol,

@@ -50,11 +50,13 @@ class TestModel:
         *,
         generation_config: dict[str, object] | None = None,
         config: dict[str, object] | None = None,
+        special_tokens: Sequence[str] = (),
     ) -> None:
         directory.mkdir()
         self.directory = directory
         tokenizer = json.loads((DEMO_MODEL / "tokenizer.json").read_text())
         vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
+        tokenizer["added_tokens"] += [{**tokenizer["added_tokens"][0], "content": text} for text in special_tokens]
         special = [entry["content"] for entry in tokenizer["added_tokens"]]
         for text in dict.fromkeys(texts):
             if text not in special and text != "<EOS>":
@@ -72,6 +74,11 @@ class TestModel:
         (directory / "generation_config.json").write_text(json.dumps(generation))
         for name in ("tokenizer_config.json", "chat_template.jinja"):
             (directory / name).write_text((DEMO_MODEL / name).read_text())
+
+    @property
+    def markers(self) -> list[str]:
+        """Texts of the tokens that are found in text before any other, special or not."""
+        return list(self._special)
 
     def id_of(self, text: str) -> int:
         """The id of the token named by its text; ``<EOS>`` is the model's end token. Raises KeyError."""

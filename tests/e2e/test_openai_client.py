@@ -150,9 +150,8 @@ async def test_top_logprobs_come_as_many_as_asked(tmp_path: Path) -> None:
             assert entries is not None
             assert entries.content is not None
             assert {len(entry.top_logprobs) for entry in entries.content} == {top}
-            for entry in entries.content:
-                ranked = [candidate.logprob for candidate in entry.top_logprobs]
-                assert ranked == sorted(ranked, reverse=True)
+            if top:
+                assert all(entry.token in {one.token for one in entry.top_logprobs} for entry in entries.content)
         with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.completions.create(model=MODEL, messages=HI, logprobs=True, top_logprobs=21)
         assert refused.value.param == "top_logprobs"

@@ -128,7 +128,7 @@ def test_every_word_outside_markers_comes_out_once_and_in_order(name: str) -> No
         # "" and " " stand for a word, alone or between spaces; each is told from the others by its number.
         text = "".join(piece.strip(" ") or f"{piece}zq{at}q{piece}" for at, piece in enumerate(chosen))
         # A key or a head that the end of the text cuts off is markup: neither is left open here.
-        text += '" .>\n.'
+        text += "'\" .>\n."
         markup = "".join(found[0] for found in re.finditer(HEADERS.get(name, "(?!)"), text, re.DOTALL))
         exempt = set(WORD.findall(markup))
         parser = make_tool_parser(name, TOOLS)

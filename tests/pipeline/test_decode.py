@@ -31,10 +31,11 @@ def text_of(updates: Iterable[ChoiceUpdate]) -> str:
 
 def play(one: ChoiceDecoder, outputs: Sequence[GenerationOutput], batch: int) -> list[ChoiceUpdate]:
     """Push the outputs, `batch` at a time, up to the end."""
-    updates = []
-    for start in range(0, len(outputs), batch):
-        if not one.finished:
-            updates.append(one.push(outputs[start : start + batch]))
+    updates: list[ChoiceUpdate] = []
+    start = 0
+    while start < len(outputs) and not one.finished:
+        updates.append(one.push(outputs[start : start + batch]))
+        start += batch
     return updates
 
 

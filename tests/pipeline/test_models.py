@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from smg_trio.core.errors import ModelNotFound
+from smg_trio.core.requests import LoraAdapter
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.testing.demo import DEMO_MODEL
 from smg_trio.text.model_files import load_model_text
@@ -38,3 +39,20 @@ def test_other_names_are_not_found() -> None:
     with pytest.raises(ModelNotFound) as missing:
         catalog.find("A")
     assert missing.value.model == "A"
+
+
+def test_an_adapter_is_a_model_of_its_own_name_with_the_id_of_the_one_it_adapts() -> None:
+    catalog = ModelCatalog()
+    catalog.add(model("a", "b"))
+    adapter = LoraAdapter(name="poet", adapter_id=7, path="/poet")
+    catalog.add_adapter(catalog.find("b"), adapter, created=5)
+    found = catalog.find("poet")
+    assert (found.model_id, found.lora, found.root, found.created, found.aliases) == ("a", adapter, "/poet", 5, ())
+    assert list(catalog.names()) == ["a", "b", "poet"]
+    assert [one.model_id for one in catalog] == ["a"]
+    assert catalog.find("").lora is None
+    assert catalog.adapted("a") is None
+    catalog.remove_adapter("poet")
+    catalog.remove_adapter("poet")
+    with pytest.raises(ModelNotFound):
+        catalog.find("poet")

@@ -18,7 +18,14 @@ DENSE = {"type": "sentence_transformers.models.Dense"}
 
 @pytest.mark.parametrize(
     ("modules", "normalizes"),
-    [(None, True), ([POOLING, NORMALIZE], True), ([POOLING], False), ([NORMALIZE], True), ("broken", True), ([1], True)],
+    [
+        (None, True),
+        ([POOLING, NORMALIZE], True),
+        ([POOLING], False),
+        ([NORMALIZE], True),
+        ("broken", True),
+        ([1], True),
+    ],
 )
 def test_only_a_sentence_model_without_a_normalizing_module_does_not_normalize(
     tmp_path: Path, modules: Any, normalizes: bool
@@ -60,7 +67,9 @@ def test_configuration_is_read_as_far_as_it_makes_sense(tmp_path: Path) -> None:
         (PoolingTraits(matryoshka=(4, 8)), 8, None),
     ],
 )
-def test_dimensions_must_be_what_the_model_can_have(traits: PoolingTraits, dimensions: int, problem: str | None) -> None:
+def test_dimensions_must_be_what_the_model_can_have(
+    traits: PoolingTraits, dimensions: int, problem: str | None
+) -> None:
     if problem is None:
         traits.check_dimensions(dimensions, "m")
         return

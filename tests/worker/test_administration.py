@@ -38,7 +38,9 @@ async def test_one_failure_is_told_after_all_have_answered(tmp_path: Path, autoj
             await call_all(engines, "add_lora", ["x", 1, "/x"], timeout_s=1.0)
 
 
-async def test_a_silent_engine_is_waited_for_no_longer_than_the_limit(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_a_silent_engine_is_waited_for_no_longer_than_the_limit(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     async with memory_bench(tmp_path) as bench:
         engine = await bench.ready()
         engine.go_silent()

@@ -9,7 +9,7 @@ ignored; so are ``user``, ``metadata``, ``store`` and OpenAI's deprecated ``func
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smg_trio.api.errors import load_json
@@ -117,6 +117,8 @@ def _sampling(obj: Mapping[str, Any], found: dict[str, Any], limits: RequestLimi
         raise refuse("top_logprobs", "needs 'logprobs' to be true")
     sampling = parse_sampling(obj, limits, logprobs=top if shown else None, logprobs_param="top_logprobs")
     check_logprob_extras(sampling, found.get("stream", False))
+    if found.get("echo") and sampling.prompt_logprobs is None and not found.get("stream"):
+        return replace(sampling, prompt_logprobs=top)  # as vLLM: who wants the prompt's text wants its numbers too
     return sampling
 
 

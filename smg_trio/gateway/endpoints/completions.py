@@ -26,7 +26,7 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     model = gateway.catalog.find(asked.model)
     window = gateway.context_window(model)
     answer_id = response_id("cmpl-", request, asked.request_id)
-    prompts = await gateway.preparer.completion_prompts(asked, model)
+    prompts = await gateway.preparer.completion_prompts(asked, model, window)
     prepared = [
         finish_preparing(
             prompt,

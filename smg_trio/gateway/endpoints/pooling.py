@@ -109,7 +109,8 @@ async def _score(
         priority=asked.priority,
         cache_salt=asked.cache_salt,
     )
-    scores = plan.scores(await _pool(gateway, request, job, "rerank" if prefix == "rerank-" else "score"))
+    pooled = await _pool(gateway, request, job, "rerank" if prefix == "rerank-" else "score")
+    scores = await gateway.preparer.off_loop_if_long(sum(map(len, pooled)), functools.partial(plan.scores, pooled))
     return _answer(job, asked.model), scores
 
 

@@ -58,6 +58,25 @@ def test_pooling_is_an_array_by_position() -> None:
     assert payload(asked(sampling=None, pooling=pooling))[3:5] == [None, [True, 8, None, None, "embed"]]
 
 
+def test_pooling_says_more_only_where_it_must() -> None:
+    per_token = PoolingParams(task="token_embed", use_activation=True, skip_reading_prefix_cache=True)
+    whole = [True, None, None, None, "token_embed", False, True]
+    assert payload(asked(sampling=None, pooling=per_token))[4] == whole
+    pair = PoolingParams(task="classify", use_activation=True, second_text_start=7)
+    extra = {"compressed_token_type_ids": 7}
+    assert payload(asked(sampling=None, pooling=pair))[4] == [
+        True,
+        None,
+        None,
+        None,
+        "classify",
+        False,
+        None,
+        None,
+        extra,
+    ]
+
+
 def test_lora_never_has_a_fifth_element() -> None:
     assert payload(asked(lora=LoraAdapter(name="n", adapter_id=1, path="/p")))[6] == ["n", 1, "/p"]
     named = LoraAdapter(name="n", adapter_id=1, path="/p", base_model_name="b")

@@ -1,0 +1,136 @@
+"""Metrics that are read from the workers and the admission queue when Prometheus asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from smg_trio.core.workers import WorkerState
+from smg_trio.routing.admission import AdmissionQueue
+from smg_trio.routing.breaker import BreakerState, BreakerStatistics
+from smg_trio.routing.registry import Registry
+
+MODE = "zmq"
+_WORKER_LABELS = ("worker_type", "connection_mode", "model")
+_BREAKER_STATES = {BreakerState.CLOSED: 0, BreakerState.OPEN: 1, BreakerState.HALF_OPEN: 2}
+
+
+class WorkerGauges(Collector):
+    """What the workers and their engines do."""
+
+    def __init__(self, workers: Registry) -> None:
+        self._workers = workers
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        pool = GaugeMetricFamily("smg_worker_pool_size", "Workers registered.", labels=_WORKER_LABELS)
+        selections = CounterMetricFamily(
+            "smg_worker_selection", "Times a worker was chosen.", labels=(*_WORKER_LABELS, "policy", "worker")
+        )
+        health = GaugeMetricFamily("smg_worker_health", "1 if the worker is ready, else 0.", labels=("worker",))
+        active = GaugeMetricFamily("smg_worker_requests_active", "Answers in flight.", labels=("worker",))
+        engine = _engine_gauges()
+        counts: dict[str, int] = {}
+        for worker in self._workers.workers():
+            spec = worker.spec
+            counts[spec.model_id] = counts.get(spec.model_id, 0) + 1
+            labels = ("regular", MODE, spec.model_id, self._workers.policy_name, spec.url)
+            selections.add_metric(labels, self._workers.selections(spec.worker_id))
+            health.add_metric((spec.url,), float(worker.state is WorkerState.READY))
+            active.add_metric((spec.url,), self._workers.load(spec.worker_id))
+            for rank in worker.snapshot().ranks:
+                rank_labels = (spec.url, spec.model_id, str(rank.rank))
+                engine["running"].add_metric(rank_labels, rank.load.running)
+                engine["waiting"].add_metric(rank_labels, rank.load.waiting)
+                engine["usage"].add_metric(rank_labels, rank.load.kv_usage)
+                engine["in_flight"].add_metric(rank_labels, rank.in_flight)
+        for model, count in counts.items():
+            pool.add_metric(("regular", MODE, model), count)
+        yield from (pool, selections, health, active, *engine.values())
+
+
+def _engine_gauges() -> dict[str, GaugeMetricFamily]:
+    labels = ("worker", "model", "dp_rank")
+    return {
+        "running": GaugeMetricFamily("smg_engine_running_requests", "Running, by the engine's word.", labels=labels),
+        "waiting": GaugeMetricFamily("smg_engine_waiting_requests", "Waiting, by the engine's word.", labels=labels),
+        "usage": GaugeMetricFamily("smg_engine_token_usage", "Share of the KV cache in use, 0..1.", labels=labels),
+        "in_flight": GaugeMetricFamily("smg_engine_inflight_requests", "In flight, by our count.", labels=labels),
+    }
+
+
+class ResilienceGauges(Collector):
+    """Breakers, overload protection, admission."""
+
+    def __init__(self, workers: Registry, admission: AdmissionQueue) -> None:
+        self._workers = workers
+        self._admission = admission
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        yield from self._breakers()
+        yield from self._overload()
+        yield from self._admissions()
+
+    def _breakers(self) -> Iterator[Metric]:
+        families = _breaker_families()
+        for worker in self._workers.workers():
+            breaker = self._workers.breaker(worker.spec.worker_id)
+            if breaker is not None:
+                _add_breaker(families, worker.spec.url, breaker)
+        yield from families.values()
+
+    def _overload(self) -> Iterator[Metric]:
+        overloaded = GaugeMetricFamily(
+            "smg_workers_overloaded", "Workers that are overloaded by their engines' word.", labels=("model",)
+        )
+        counts: dict[str, int] = {}
+        for worker in self._workers.workers():
+            model = worker.spec.model_id
+            counts[model] = counts.get(model, 0) + self._workers.overloaded(worker.spec.worker_id)
+        for model, count in counts.items():
+            overloaded.add_metric((model,), count)
+        shed = CounterMetricFamily(
+            "smg_worker_overload_shed", "Requests refused because every worker was overloaded.", labels=("stage",)
+        )
+        shed.add_metric(("selection",), self._workers.shed)
+        yield from (overloaded, shed)
+
+    def _admissions(self) -> Iterator[Metric]:
+        seen = self._admission.statistics()
+        rejected = CounterMetricFamily(
+            "smg_admission_queue_rejected", "Requests that found no place.", labels=("reason",)
+        )
+        rejected.add_metric(("full",), seen.refused_full)
+        rejected.add_metric(("timeout",), seen.refused_timeout)
+        results = CounterMetricFamily("smg_http_rate_limit", "Requests admitted or not.", labels=("result",))
+        results.add_metric(("allowed",), seen.admitted)
+        results.add_metric(("rejected",), seen.refused_full + seen.refused_timeout)
+        yield GaugeMetricFamily("smg_admission_inflight", "Answers that hold a place.", value=seen.in_flight)
+        yield GaugeMetricFamily("smg_admission_queue_depth", "Requests that wait for a place.", value=seen.waiting)
+        yield from (rejected, results)
+
+
+def _breaker_families() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
+    gauge, counter, name = GaugeMetricFamily, CounterMetricFamily, "smg_worker_cb_"
+    return {
+        "state": gauge(f"{name}state", "Circuit breaker: 0 closed, 1 open, 2 half open.", labels=("worker",)),
+        "failures": gauge(f"{name}consecutive_failures", "Failures in a row, while closed.", labels=("worker",)),
+        "successes": gauge(f"{name}consecutive_successes", "Successes in a row, while half open.", labels=("worker",)),
+        "transitions": counter(f"{name}transitions", "Changes of state.", labels=("worker", "from", "to")),
+        "outcomes": counter(f"{name}outcomes", "Requests by their word on the worker.", labels=("worker", "outcome")),
+    }
+
+
+def _add_breaker(
+    families: dict[str, GaugeMetricFamily | CounterMetricFamily], url: str, breaker: BreakerStatistics
+) -> None:
+    families["state"].add_metric((url,), _BREAKER_STATES[breaker.state])
+    families["failures"].add_metric((url,), breaker.failures)
+    families["successes"].add_metric((url,), breaker.successes)
+    for (before, after), count in breaker.transitions.items():
+        families["transitions"].add_metric((url, before.value, after.value), count)
+    for ok, count in breaker.judged.items():
+        families["outcomes"].add_metric((url, "success" if ok else "failure"), count)
