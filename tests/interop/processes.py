@@ -163,16 +163,24 @@ _looker = httpx.Client(timeout=5.0, verify=False, trust_env=False)
 
 
 class Engine:
-    """A real headless vLLM engine that dials in at a handshake port; it can be killed and started again."""
+    """A real headless vLLM engine that dials in at a handshake port; it can be killed and started again.
 
-    def __init__(self, python: str, model: Path, handshake_port: int, log: Path) -> None:
-        self._arguments = (python, model, handshake_port, log)
+    Args:
+        python: one in which vLLM runs.
+        model: directory of the model.
+        handshake_port: where it dials in.
+        log: file that takes the output of all its processes.
+        ranks: data-parallel ranks, each an EngineCore of its own below one launcher.
+    """
+
+    def __init__(self, python: str, model: Path, handshake_port: int, log: Path, ranks: int = 1) -> None:
+        self._arguments = (python, model, handshake_port, log, ranks)
         self.process = self._start()
 
     def _start(self) -> Process:
-        python, model, port, log = self._arguments
+        python, model, port, log, ranks = self._arguments
         command = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--headless", *MODEL_FLAGS]
-        command += ["--data-parallel-size", "1", "--data-parallel-size-local", "1"]
+        command += ["--data-parallel-size", str(ranks), "--data-parallel-size-local", str(ranks)]
         command += ["--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(port)]
         # The handshake is logged at this level only.
         env = QUIET_CPU | ONE_PROCESS | {"VLLM_LOGGING_LEVEL": "DEBUG"}
@@ -201,10 +209,29 @@ def start_api_server(python: str, model: Path, port: int, log: Path) -> Process:
     return Process("vLLM's own API server", command, log, QUIET_CPU)
 
 
-def start_gateway(model: Path, url: str, port: int, metrics_port: int, log: Path) -> Process:
-    """Start the gateway with one worker."""
-    command = [sys.executable, "-m", "smg_trio", "launch", "--worker-urls", url, "--backend", "vllm"]
+def start_gateway(
+    model: Path, url: str, port: int, metrics_port: int, log: Path, *, engine_count: int = 1, backend: str = "vllm"
+) -> Process:
+    """Start the gateway with one worker of that many engines."""
+    command = [sys.executable, "-m", "smg_trio", "launch", "--worker-urls", url, "--backend", backend]
     command += ["--model-path", str(model), "--served-model-name", MODEL, "--chat-template", str(CHAT_TEMPLATE)]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
+    command += ["--zmq-engine-count", str(engine_count)]
     return Process("the gateway", command, log)
+
+
+def start_tokenspeed_peer(python: str, package: Path, script: Path, port: int, log: Path, *flags: str) -> Process:
+    """Start TokenSpeed's own wire modules with toy tokens in the place of its scheduler, which needs a GPU.
+
+    Args:
+        python: one with torch and pyzmq.
+        package: the directory that holds the package `tokenspeed`.
+        script: what drives the modules; the stand-ins for GPU packages lie beside it.
+        port: handshake port of the gateway.
+        log: file that takes its output.
+        flags: of the script.
+    """
+    paths = os.pathsep.join((str(package), str(script.parent)))
+    command = [python, "-u", "-B", str(script), f"tcp://127.0.0.1:{port}", *flags]
+    return Process("the TokenSpeed peer", command, log, {"PYTHONPATH": paths})
