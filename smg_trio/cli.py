@@ -1,28 +1,54 @@
-"""The command line: launch | serve | demo | fake-engine | handshake-port.
+"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers at once.
-Exit codes: 0 done, 1 failed, 2 wrong usage or setting.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from smg_trio import __version__
 from smg_trio.config import Settings, argument_keywords, flags_of, options
 from smg_trio.core.errors import ConfigError, SmgError
+from smg_trio.settings_sources import (
+    CONFIG_VARIABLE,
+    Layer,
+    Reading,
+    defaults,
+    merged,
+    read_environment,
+    read_toml,
+    settings_of,
+    told,
+)
+from smg_trio.settings_text import settings_text
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+logger = logging.getLogger("smg_trio")
+
+EXIT_CODES = {
+    0: "done; a gateway has drained",
+    1: "failed, or a gateway was cut before its answers had ended",
+    2: "wrong usage or setting; nothing was started",
+    130: "interrupted (Ctrl-C) before there was something to drain",
+}
+"""What a command ends with; `serve` ended by signal N ends with 128 + N."""
+_SOURCES = (
+    "Every option may also stand in a TOML file (--config FILE, or the variable SMG_TRIO_CONFIG) as worker_urls = "
+    '["ipc:///run/w0"], or in the environment as SMG_TRIO_WORKER_URLS, several values with commas. The command line '
+    "wins over the environment, that over the file. `smg-trio config show` tells where each value comes from."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = _make_parser()
+    parser = make_parser()
     # The words after `serve` are for three readers, one of whom this parser does not know.
     parsed = parser.parse_args(words[:1] if words[:1] == ["serve"] else words)
     parsed.words = words[1:]
@@ -42,15 +68,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line; `serve` keeps its words to itself (see `launcher.serve_options`)."""
     parser = argparse.ArgumentParser(
-        prog="smg-trio", description="A same-host LLM gateway for headless vLLM and TokenSpeed engines."
+        prog="smg-trio",
+        description="A same-host LLM gateway for headless vLLM and TokenSpeed engines.",
+        epilog="exit codes: " + "; ".join(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items()),
     )
     parser.add_argument("--version", action="version", version=f"smg-trio {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _add_launch(commands)
     serve = commands.add_parser("serve", help="start engines and the gateway in front of them", add_help=False)
     serve.set_defaults(run=_serve)
+    _add_config(commands)
     _add_demo(commands)
     _add_fake_engine(commands)
     _add_handshake_port(commands)
@@ -58,10 +88,38 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _help_formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.HelpFormatter(prog, max_help_position=32)
+
+
 def _add_launch(commands: Any) -> None:
-    launch = commands.add_parser("launch", help="run the gateway; engines dial in")
+    launch = commands.add_parser(
+        "launch", help="run the gateway; engines dial in", usage="smg-trio launch [options]", epilog=_SOURCES
+    )
     add_settings(launch)
     launch.set_defaults(run=_launch)
+
+
+def _add_config(commands: Any) -> None:
+    config = commands.add_parser("config", help="check a settings file, or show what holds")
+    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser(
+        "check",
+        help="say what is wrong with a settings file",
+        usage="smg-trio config check FILE [options]",
+        description="Whether `launch --config FILE` with these options would start: every problem is named.",
+    )
+    check.add_argument("file", metavar="FILE", help="TOML file")
+    add_settings(check, with_config=False)
+    check.set_defaults(run=_config_check)
+    show = actions.add_parser(
+        "show",
+        help="print every setting, its value and where it comes from, as TOML",
+        usage="smg-trio config show [options]",
+        description="What `launch` with these options would run with. Secrets are not shown.",
+    )
+    add_settings(show)
+    show.set_defaults(run=_config_show)
 
 
 def _add_demo(commands: Any) -> None:
@@ -97,8 +155,11 @@ def _add_chat(commands: Any) -> None:
     chat.set_defaults(run=_chat)
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """Give `parser` a flag for every field of `Settings`."""
+def add_settings(parser: argparse.ArgumentParser, *, with_config: bool = True) -> None:
+    """Give `parser` a flag for every field of `Settings`, and one for the file they may stand in."""
+    parser.formatter_class = _help_formatter
+    if with_config:
+        parser.add_argument("--config", metavar="FILE", default=None, help="TOML file with settings")
     groups: dict[str, Any] = {}
     for option in options():
         name = option.metadata["group"]
@@ -107,19 +168,32 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         group.add_argument(*flags_of(option), **argument_keywords(option))
 
 
-def settings_from(parsed: argparse.Namespace) -> Settings:
-    """The settings of a parsed command line."""
-    values: dict[str, Any] = {option.name: getattr(parsed, option.name) for option in options()}
-    for name, value in values.items():
-        if isinstance(value, list):
-            values[name] = tuple(value)
-    return Settings(**values)
+def _read_layers(config: str | None) -> tuple[Layer, list[str]]:
+    """What file and environment say, and warnings. `config` is the file that the command line names."""
+    environment, warnings = read_environment(os.environ)
+    config = config or os.environ.get(CONFIG_VARIABLE)
+    file: Layer = {}
+    if config:
+        file = _read_file(config).checked()
+    return merged(file, environment.checked()), warnings
 
 
-def _set_up_logging(level: str) -> None:
-    logging.basicConfig(
-        level=_LEVELS[level], format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+def _read_file(name: str) -> Reading:
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("--config", f"cannot read {name}: {error.strerror}.", "Name a TOML file.") from None
+    except UnicodeDecodeError:
+        raise ConfigError("--config", f"{name} is no UTF-8 text.", "Name a TOML file.") from None
+    return read_toml(text, name)
+
+
+def _set_up_logging(settings: Settings, warnings: Sequence[str]) -> None:
+    from smg_trio.gateway.logs import set_up_logging
+
+    set_up_logging(settings.log_level, as_json=settings.log_json, directory=settings.log_dir)
+    for warning in warnings:
+        logger.warning("%s", warning)
 
 
 def _launch(parsed: argparse.Namespace) -> int:
@@ -127,28 +201,56 @@ def _launch(parsed: argparse.Namespace) -> int:
 
     import trio
 
-    from smg_trio.config import check_settings
     from smg_trio.gateway.run import run_gateway
 
-    settings = settings_from(parsed)
-    check_settings(settings)
-    _set_up_logging(settings.log_level)
+    layers, warnings = _read_layers(parsed.config)
+    settings = settings_of(merged(defaults(), layers, told(vars(parsed))))
+    _set_up_logging(settings, warnings)
     _calm_garbage_collector()
     return trio.run(functools.partial(run_gateway, settings, watch_signals=True))
 
 
-def _serve(parsed: argparse.Namespace) -> int:
-    import os
+def _config_check(parsed: argparse.Namespace) -> int:
+    file = _read_file(parsed.file)
+    environment, warnings = read_environment(os.environ)
+    problems = [*file.problems, *environment.problems]
+    if not problems:
+        try:
+            settings_of(merged(defaults(), file.layer, environment.layer, told(vars(parsed))))
+        except ConfigError as error:
+            problems.append(error)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for problem in problems:
+        print(f"{parsed.file}: {problem.message}", file=sys.stderr)
+    if problems:
+        return 2
+    print(f"{parsed.file}: {len(file.layer)} settings, all good")
+    return 0
 
+
+def _config_show(parsed: argparse.Namespace) -> int:
+    layers, warnings = _read_layers(parsed.config)
+    effective = merged(defaults(), layers, told(vars(parsed)))
+    settings_of(effective)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(settings_text(effective), end="")
+    return 0
+
+
+def _serve(parsed: argparse.Namespace) -> int:
     import trio
 
     from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
     from smg_trio.launcher.engines import WatchedWorker
     from smg_trio.launcher.serve import plan_serve, run_serve
-    from smg_trio.launcher.serve_options import parse_serve
+    from smg_trio.launcher.serve_options import ignored_by_serve, parse_serve
 
-    plan = plan_serve(parse_serve(parsed.words, os.environ), os.environ)
-    _set_up_logging(plan.settings.log_level)
+    serve = parse_serve(parsed.words, os.environ)
+    layers, warnings = _read_layers(serve.config)
+    plan = plan_serve(serve, os.environ, layers)
+    _set_up_logging(plan.settings, [*warnings, *ignored_by_serve(layers)])
     shutdown = GatewayShutdown()
 
     class Started:
@@ -181,18 +283,20 @@ def _calm_garbage_collector() -> None:
 def _demo(parsed: argparse.Namespace) -> int:
     import trio
 
+    from smg_trio.gateway.logs import set_up_logging
     from smg_trio.testing.demo import run_demo
 
-    _set_up_logging("warn")
+    set_up_logging("warn")
     return trio.run(run_demo, parsed.host, parsed.port, parsed.prometheus_port, parsed.step_ms / 1000)
 
 
 def _fake_engine(parsed: argparse.Namespace) -> int:
     import trio
 
+    from smg_trio.gateway.logs import set_up_logging
     from smg_trio.testing import fake_engine_cli
 
-    _set_up_logging("info")
+    set_up_logging("info")
     trio.run(fake_engine_cli.main, parsed)
     return 0
 

@@ -1,6 +1,7 @@
-"""Every setting, once. The command line, its help and the documentation are made from `Settings`.
+"""Every setting, once. Command line, environment, file, help and documentation are made from `Settings`.
 
-A field's metadata carries what the command line needs: help text, group, metavar, choices and further flag names.
+A field's metadata carries what those need: help text, group, metavar, choices, further flag names, and what must not be
+shown. Where values come from is `settings_sources`' matter, what is refused `settings_checks`'.
 Flag names and defaults are the reference gateway's where it has them.
 """
 
@@ -8,12 +9,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
-
-from smg_trio.core.errors import ConfigError
 
 BACKENDS = ("vllm", "tokenspeed")
 LOG_LEVELS = ("debug", "info", "warn", "error")
@@ -38,13 +36,18 @@ def _option(
     flags: Sequence[str] = (),
     metavar: str | None = None,
     choices: Sequence[str] | None = None,
+    secret: bool = False,
+    guards: bool = False,
 ) -> Any:
+    """A field. `secret`: never shown. `guards`: empty is refused, not taken for unset: that would leave a door open."""
     metadata: Mapping[str, Any] = {
         "help": help,
         "group": group,
         "flags": tuple(flags),
         "metavar": metavar,
         "choices": choices,
+        "secret": secret,
+        "guards": guards,
     }
     if isinstance(default, (list, tuple)):
         return field(default=tuple(default), metadata=metadata)
@@ -66,6 +69,11 @@ class Settings:
     )
     zmq_engine_count: int = _option(
         1, "Engines (data-parallel ranks) behind each of these workers.", "Workers", metavar="N"
+    )
+    dp_aware: bool = _option(
+        False,
+        "Accepted for workers of one engine; a group behind one worker is told its size instead (--zmq-engine-count).",
+        "Workers",
     )
     zmq_handshake_address: str | None = _option(
         None, "tcp://host:port to bind for the handshake instead of the derived one (one worker only).", "Workers"
@@ -223,9 +231,14 @@ class Settings:
     )
     host: str = _option("0.0.0.0", "Address to listen on.", "HTTP")
     port: int = _option(30000, "Port to listen on; 0 lets the system choose.", "HTTP")
-    api_key: str | None = _option(
-        None, "Key that clients must send (Authorization: Bearer KEY). Probes stay public.", "HTTP", metavar="KEY"
-    )
+    api_key: tuple[str, ...] = _option(
+        (), "Key(s) of which clients must send one (Authorization: Bearer KEY). Probes stay public. Others on this "
+        "host can see a command line: better use --api-key-file.", "HTTP", metavar="KEY", secret=True, guards=True,
+    )  # fmt: skip
+    api_key_file: str | None = _option(
+        None, "File with further keys, one per line; lines that begin with # are comments.", "HTTP", metavar="FILE",
+        guards=True,
+    )  # fmt: skip
     max_payload_size: int = _option(512 * 1024 * 1024, "Largest request body in bytes.", "HTTP", metavar="BYTES")
     request_id_headers: tuple[str, ...] = _option(
         ("x-request-id", "x-correlation-id", "x-trace-id", "request-id"),
@@ -265,6 +278,12 @@ class Settings:
     prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")
     prometheus_port: int = _option(29000, "Port of the metrics listener; 0 lets the system choose.", "Observability")
     log_level: str = _option("info", "How much is logged.", "Observability", choices=LOG_LEVELS)
+    log_json: bool = _option(False, "One JSON object per line instead of lines for people.", "Observability")
+    log_dir: str | None = _option(
+        None, "Write the log to smg-trio.log in this directory too; kept below 100 MB, with five older files.",
+        "Observability", metavar="DIR",
+    )  # fmt: skip
+    access_log: bool = _option(True, "One line per request, at level info.", "Observability")
     engine_silence_secs: float = _option(
         300.0,
         "Seconds without output, while requests are in flight, after which an engine counts as dead.",
@@ -295,17 +314,17 @@ def flags_of(option: dataclasses.Field[Any]) -> tuple[str, ...]:
 
 
 def argument_keywords(option: dataclasses.Field[Any]) -> dict[str, Any]:
-    """What `argparse` is told about a field beside its flags."""
+    """What `argparse` is told about a field beside its flags. What is not given is not among the parsed either."""
     metadata = option.metadata
-    keywords: dict[str, Any] = {"dest": option.name, "default": option.default, "help": _help_of(option)}
+    keywords: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS, "help": _help_of(option)}
+    if isinstance(option.default, bool):
+        return keywords | {"action": argparse.BooleanOptionalAction}
+    number = isinstance(option.default, (int, float))
+    keywords["metavar"] = metadata["metavar"] or ("NAME" if metadata["choices"] else "N" if number else "TEXT")
     if metadata["choices"]:
         keywords["choices"] = metadata["choices"]
-    elif metadata["metavar"]:
-        keywords["metavar"] = metadata["metavar"]
-    if isinstance(option.default, bool):
-        keywords["action"] = argparse.BooleanOptionalAction
     elif isinstance(option.default, tuple):
-        keywords["nargs"] = "+"
+        keywords |= {"action": "extend", "nargs": "+"}
     elif isinstance(option.default, (int, float)):
         keywords["type"] = type(option.default)
     return keywords
@@ -313,125 +332,11 @@ def argument_keywords(option: dataclasses.Field[Any]) -> dict[str, Any]:
 
 def _help_of(option: dataclasses.Field[Any]) -> str:
     text: str = option.metadata["help"].replace("%", "%%")
-    if option.default is None or option.default == () or isinstance(option.default, bool):
+    if option.metadata["choices"]:
+        text += f" One of {', '.join(option.metadata['choices'])}."
+    if option.default is None or option.default == ():
         return text
+    if isinstance(option.default, bool):
+        return f"{text} (default: {'on' if option.default else 'off'})"
     shown = " ".join(option.default) if isinstance(option.default, tuple) else option.default
     return f"{text} (default: {shown})"
-
-
-def check_settings(settings: Settings) -> None:
-    """Refuse settings that cannot work. Raises ConfigError naming option, problem and remedy."""
-    _check_backend(settings.backend)
-    for url in settings.worker_urls:
-        check_worker_url(url)
-    if settings.zmq_engine_count < 1:
-        raise ConfigError("--zmq-engine-count", f"must be at least 1, got {settings.zmq_engine_count}.")
-    if settings.zmq_handshake_address is not None and len(settings.worker_urls) != 1:
-        raise ConfigError("--zmq-handshake-address", "is one address, so it needs exactly one worker URL.")
-    if settings.worker_urls and settings.model_path is None:
-        raise ConfigError(
-            "--model-path",
-            f"ZMQ worker {settings.worker_urls[0]} has no model identity: EngineCore does not report a served model "
-            "name, so --model-path is required.",
-        )
-    for alias in settings.model_alias:
-        if not all(alias.partition("=")):
-            raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.")
-    if settings.api_key is not None and not settings.api_key.strip():
-        raise ConfigError("--api-key", "must not be empty: an empty key is the same as none.", "Leave it out for none.")
-    for name in ("port", "prometheus_port"):
-        if not 0 <= getattr(settings, name) <= 65535:
-            raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
-    _check_positive(settings)
-    _check_ranges(settings)
-
-
-_ABOVE_0 = [
-    "max_tree_size",
-    "block_size",
-    "prefix_token_count",
-    "max_idle_secs",
-    "queue_timeout_secs",
-    "worker_overload_waiting_requests",
-    "worker_overload_token_usage",
-    "retry_max_retries",
-    "retry_max_backoff_ms",
-    "cb_failure_threshold",
-    "cb_success_threshold",
-    "cb_timeout_duration_secs",
-    "cb_window_duration_secs",
-    "health_failure_threshold",
-    "health_success_threshold",
-    "health_check_interval_secs",
-    "health_check_timeout_secs",
-]
-_FROM_0 = [
-    "cache_threshold",
-    "balance_abs_threshold",
-    "eviction_interval_secs",
-    "prefix_hash_balance_abs_threshold",
-    "queue_size",
-    "retry_initial_backoff_ms",
-    "retry_jitter_factor",
-]
-_FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
-_TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")
-
-
-def _check_ranges(settings: Settings) -> None:
-    # Written so that "not a number", which compares false with anything, is refused too.
-    rules: tuple[tuple[Sequence[str], Callable[[float], bool], str], ...] = (
-        (_ABOVE_0, lambda value: 0 < value < inf, "must be greater than 0"),
-        (_FROM_0, lambda value: 0 <= value < inf, "must not be negative"),
-        (_FROM_1, lambda value: 1 <= value < inf, "must be at least 1"),
-        (_TO_1, lambda value: value <= 1, "must be at most 1"),
-        (("max_concurrent_requests",), lambda value: value >= -1, "must be -1, 0 or a number of requests"),
-    )
-    for names, holds, problem in rules:
-        for name in names:
-            if not holds(getattr(settings, name)):
-                raise ConfigError(flag_of(name), f"{problem}, got {getattr(settings, name)}.")
-
-
-def _check_positive(settings: Settings) -> None:
-    names = (
-        "max_payload_size",
-        "request_timeout_secs",
-        "sse_keepalive_secs",
-        "engine_silence_secs",
-        "engine_send_timeout_secs",
-        "zmq_startup_timeout_secs",
-    )
-    for name in names:
-        if getattr(settings, name) <= 0:
-            raise ConfigError(flag_of(name), f"must be greater than 0, got {getattr(settings, name)}.")
-    if settings.shutdown_grace_period_secs < 0:
-        raise ConfigError("--shutdown-grace-period-secs", "must not be negative.")
-
-
-def _check_backend(backend: str | None) -> None:
-    if backend is not None and backend not in BACKENDS:
-        raise ConfigError(
-            "--backend",
-            f"ZMQ direct backend has no engine implementation for runtime {backend}; "
-            "only vllm and tokenspeed are supported.",
-        )
-
-
-def check_worker_url(url: str) -> None:
-    """Refuse what is no ipc:// URL with a path, in the reference's words. Raises ConfigError."""
-    scheme, separator, path = url.partition("://")
-    if not separator or scheme not in ("http", "https", "grpc", "grpcs", "ipc"):
-        raise ConfigError(
-            "--worker-urls",
-            f"Invalid value for field 'worker_url': {url} - URL must start with a lowercase http://, https://, "
-            "grpc://, grpcs://, or ipc:// scheme",
-        )
-    if scheme != "ipc":
-        raise ConfigError(
-            "--worker-urls",
-            f"ZMQ worker URL must be ipc://<path>, got '{url}'.",
-            "This gateway speaks to engines on the same host only.",
-        )
-    if not path:
-        raise ConfigError("--worker-urls", "ipc:// worker URL must include a socket path")

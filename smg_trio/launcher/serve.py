@@ -22,7 +22,7 @@ from typing import Protocol
 
 import trio
 
-from smg_trio.config import Settings, check_settings
+from smg_trio.config import Settings
 from smg_trio.core.errors import ConfigError, SmgError
 from smg_trio.core.workers import WorkerState
 from smg_trio.launcher.commands import (
@@ -38,6 +38,8 @@ from smg_trio.launcher.leashing import open_leash
 from smg_trio.launcher.ports import find_ports, port_is_free
 from smg_trio.launcher.process import Ending
 from smg_trio.launcher.serve_options import ServeOptions, settings_of
+from smg_trio.settings_checks import check_settings
+from smg_trio.settings_sources import Layer, explained, merged, told
 from smg_trio.worker.registrations import RegistrationFile
 
 logger = logging.getLogger("smg_trio.launcher")
@@ -59,8 +61,11 @@ class ServePlan:
     commands: tuple[EngineCommand, ...]
 
 
-def plan_serve(serve: ServeOptions, environment: Mapping[str, str]) -> ServePlan:
-    """Find ports and work out every command line. Raises ConfigError; nothing has been started then."""
+def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Layer | None = None) -> ServePlan:
+    """Find ports and work out every command line. Raises ConfigError; nothing has been started then.
+
+    `layers`: what the gateway's settings file and variables say.
+    """
     directory = socket_directory(environment, os.getuid())
 
     def is_free(port: int) -> bool:
@@ -68,8 +73,11 @@ def plan_serve(serve: ServeOptions, environment: Mapping[str, str]) -> ServePlan
 
     ports = find_ports(serve.replicas, serve.worker_base_port, is_free)
     commands = plan_engines(serve, ports, directory, environment)
-    settings = settings_of(serve, [command.url for command in commands])
-    check_settings(settings)
+    settings = settings_of(serve, [command.url for command in commands], layers)
+    try:
+        check_settings(settings)
+    except ConfigError as error:
+        raise explained(error, merged(layers or {}, told(serve.given))) from None
     return ServePlan(serve, settings, commands)
 
 

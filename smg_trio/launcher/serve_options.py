@@ -19,6 +19,7 @@ from smg_trio.config import Settings, argument_keywords, flag_of, flags_of, opti
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
 from smg_trio.launcher.words import flag_value
+from smg_trio.settings_sources import Layer
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
@@ -73,7 +74,8 @@ class ServeOptions:
         startup_timeout_s: how long an engine may take to become ready; None for ever.
         engine_python: interpreter that has the engine installed.
         engine_words: the engine's flags as the user wrote them, in order.
-        given: gateway settings the user named, by field name.
+        given: gateway settings the command line names, by field name.
+        config: the gateway's settings file, if it names one.
     """
 
     backend: EngineProtocol
@@ -86,6 +88,7 @@ class ServeOptions:
     engine_python: str = sys.executable
     engine_words: tuple[str, ...] = ()
     given: Mapping[str, Any]
+    config: str | None = None
 
 
 def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOptions:
@@ -119,16 +122,27 @@ def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOp
         engine_python=parsed.engine_python,
         engine_words=engine_words,
         given=given,
+        config=parsed.config,
     )
 
 
-def settings_of(serve: ServeOptions, worker_urls: Sequence[str]) -> Settings:
-    """The gateway's settings for these workers.
+def ignored_by_serve(layers: Layer) -> list[str]:
+    """Warnings about what file and environment say and serve works out itself."""
+    return [
+        f"{layers[name].origin}: serve works this out itself; ignored"
+        for name in sorted(SERVE_DECIDES - {"host", "port"})
+        if name in layers
+    ]
+
+
+def settings_of(serve: ServeOptions, worker_urls: Sequence[str], layers: Layer | None = None) -> Settings:
+    """The gateway's settings for these workers; `layers`: what file and environment say.
 
     As with the reference, one worker leaves nothing to choose (``passthrough`` whatever was asked), nothing to keep
     away from (no circuit breaker) and, if it is one engine, nowhere else to try again (no retries).
     """
     values: dict[str, Any] = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, "model_path": serve.model}
+    values |= {name: sourced.value for name, sourced in (layers or {}).items()}
     values |= serve.given
     values |= {
         "worker_urls": tuple(worker_urls),
@@ -148,19 +162,20 @@ def make_parser(backend: EngineProtocol) -> argparse.ArgumentParser:
         prog="smg-trio serve",
         usage="smg-trio serve --model DIR [options] [engine options] [-- engine options]",
         description="Start headless engines and the gateway in front of them. What is not listed here goes to the "
-        "engines' command line as it is.",
+        "engines' command line as it is. What the gateway takes may also stand in a file (--router-config) or in the "
+        "environment (SMG_TRIO_<NAME>).",
         allow_abbrev=False,
     )
     _add_serve_flags(parser)
+    config = ["--router-config"] if backend is EngineProtocol.VLLM else ["--router-config", "--config"]
+    parser.add_argument(*config, dest="config", metavar="FILE", default=None, help="TOML file with gateway settings")
     groups: dict[str, Any] = {}
     for option in options():
         if option.name in SERVE_DECIDES:
             continue
         title = option.metadata["group"]
         groups[title] = group = groups.get(title) or parser.add_argument_group(f"Gateway: {title}")
-        group.add_argument(
-            *_gateway_flags(option, backend), **(argument_keywords(option) | {"default": argparse.SUPPRESS})
-        )
+        group.add_argument(*_gateway_flags(option, backend), **argument_keywords(option))
     return parser
 
 
@@ -230,7 +245,7 @@ def _shared_values(backend: EngineProtocol, engine_words: Sequence[str]) -> dict
     second = argparse.ArgumentParser(prog="smg-trio serve", add_help=False, allow_abbrev=False)
     for option in options():
         if option.name in SHARED[backend]:
-            second.add_argument(*flags_of(option), **(argument_keywords(option) | {"default": argparse.SUPPRESS}))
+            second.add_argument(*flags_of(option), **argument_keywords(option))
     return {name: _frozen(value) for name, value in vars(second.parse_known_args(engine_words)[0]).items()}
 
 

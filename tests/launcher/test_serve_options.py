@@ -8,7 +8,16 @@ import pytest
 from smg_trio.config import flags_of, options
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
-from smg_trio.launcher.serve_options import ENGINE_ONLY, SERVE_DECIDES, SHARED, ServeOptions, parse_serve, settings_of
+from smg_trio.launcher.serve_options import (
+    ENGINE_ONLY,
+    SERVE_DECIDES,
+    SHARED,
+    ServeOptions,
+    ignored_by_serve,
+    parse_serve,
+    settings_of,
+)
+from smg_trio.settings_sources import merged, read_environment, read_toml
 
 FLAG_FILES = {
     EngineProtocol.VLLM: "flags-vllm-0.32.0.txt",
@@ -87,7 +96,7 @@ def test_what_only_one_engine_has_is_the_gateways_with_the_other() -> None:
 def test_the_api_key_never_shows_in_an_engines_command_line() -> None:
     serve = parse("--api-key", "secret")
     assert serve.engine_words == ("--model", "m")
-    assert settings_of(serve, ["ipc:///a"]).api_key == "secret"
+    assert settings_of(serve, ["ipc:///a"]).api_key == ("secret",)
 
 
 def test_a_flag_with_two_meanings_is_the_engines() -> None:
@@ -179,3 +188,32 @@ def test_every_flag_the_engine_has_too_was_thought_about(backend: EngineProtocol
         assert both <= ENGINE_ONLY[backend] | GATEWAY_KEEPS, f"{both} would no longer reach {backend}"
     shared_flags = {flag for option in options() if option.name in SHARED[backend] for flag in flags_of(option)}
     assert shared_flags - engine_flags <= {"--model-path"}
+
+
+def test_file_and_environment_lie_below_the_command_line_and_above_serve_s_defaults() -> None:
+    layers = merged(
+        read_toml("port = 1\nqueue_size = 1\nmodel_path = 'file'", "f").checked(),
+        read_environment({"SMG_TRIO_HOST": "2.2.2.2", "SMG_TRIO_QUEUE_SIZE": "2"})[0].checked(),
+    )
+    settings = settings_of(parse("--queue-timeout-secs", "9"), ["ipc:///a"], layers)
+    assert (settings.port, settings.host, settings.queue_size, settings.queue_timeout_secs) == (1, "2.2.2.2", 2, 9.0)
+    assert settings.model_path == "m"
+    assert settings_of(parse("--port", "3"), ["ipc:///a"], layers).port == 3
+
+
+def test_what_serve_works_out_is_ignored_in_a_file_and_said_so() -> None:
+    layers = read_toml('worker_urls = ["ipc:///x"]\nbackend = "tokenspeed"\nport = 1', "f").checked()
+    settings = settings_of(parse(), ["ipc:///a"], layers)
+    assert (settings.worker_urls, settings.backend) == (("ipc:///a",), "vllm")
+    assert ignored_by_serve(layers) == [
+        "f: backend: serve works this out itself; ignored",
+        "f: worker_urls: serve works this out itself; ignored",
+    ]
+
+
+def test_the_gateway_s_file_is_named_without_taking_the_engine_s() -> None:
+    serve = parse("--router-config", "gateway.toml", "--config", "engine.yaml")
+    assert serve.config == "gateway.toml"
+    assert serve.engine_words[-2:] == ("--config", "engine.yaml")
+    assert parse("--backend", "tokenspeed", "--config", "gateway.toml").config == "gateway.toml"
+    assert parse().config is None

@@ -1,0 +1,190 @@
+"""Write the pages of `docs/` that are made from the code: `docs/cli.md`. ``--check`` only says what is out of date.
+
+The page is made from `config.py` and the parsers of `cli.py` and `serve`, never from argparse's own help: that looks
+different in every version of Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from smg_trio.cli import EXIT_CODES, make_parser
+from smg_trio.config import flags_of, options
+from smg_trio.core.engines import EngineProtocol
+from smg_trio.launcher.serve_options import make_parser as make_serve_parser
+from smg_trio.settings_sources import variable_of
+
+CLI_PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+
+INTRODUCTION = """\
+# Command line and settings
+
+This page is made by `scripts/make_docs.py` from the code.
+
+`python -m smg_trio COMMAND --help` (or `smg-trio COMMAND --help`) shows the options of one command.
+
+## Where settings come from
+
+The gateway's settings, which `launch` and `serve` take, have four sources. The later one wins, setting by setting:
+
+1. the defaults below,
+2. a TOML file: `--config FILE`, or the variable `SMG_TRIO_CONFIG` (with `serve`: `--router-config FILE`, since vLLM has
+   a `--config` of its own),
+3. environment variables, `SMG_TRIO_` and the setting's name in capitals,
+4. the command line.
+
+In the file each setting is one key at the top level, named as below; relative paths are relative to where the gateway
+is started:
+
+```toml
+worker_urls = ["ipc:///run/smg/w0", "ipc:///run/smg/w1"]
+model_path = "/models/m"
+port = 8000
+log_json = true
+```
+
+In a variable several values are separated with commas or spaces (`SMG_TRIO_WORKER_URLS=ipc:///run/smg/w0,ipc:///run/smg/w1`;
+a key that holds a comma belongs into the file of `--api-key-file`), yes and no are `true` and `false`, and an empty one
+counts as unset. A key that the file should not have is an error, a variable that is no setting a warning; both name the
+nearest setting. What Kubernetes sets for a service called `smg-trio` is recognised and left alone.
+
+```bash
+python -m smg_trio config check FILE   # what is wrong with a file, all of it
+python -m smg_trio config show         # every setting that holds, and where it comes from; TOML that can be fed back
+```
+
+`serve` works out workers, backend and ranks itself and ignores those settings, with a warning, in file and environment.
+
+## Exit codes
+"""
+
+
+def cli_page() -> str:
+    """The text of `docs/cli.md`."""
+    lines = [INTRODUCTION, "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    lines += ["| 128 + N | `serve` was ended by signal N |", "", "## Settings of the gateway", ""]
+    group = ""
+    for option in options():
+        if option.metadata["group"] != group:
+            group = option.metadata["group"]
+            lines += [f"### {group}", "", "| flag | default | meaning |", "|---|---|---|"]
+        lines.append(_setting_row(option))
+        if option is options()[-1] or _next(option).metadata["group"] != group:
+            lines.append("")
+    lines += ["Each is a key of the file, and a variable: " + _example() + ".", ""]
+    lines += _commands()
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _next(option: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
+    fields = list(options())
+    return fields[fields.index(option) + 1]
+
+
+def _example() -> str:
+    return f"`--queue-size 7`, `queue_size = 7`, `{variable_of('queue_size')}=7`"
+
+
+def _setting_row(option: dataclasses.Field[Any]) -> str:
+    flags = list(flags_of(option))
+    if isinstance(option.default, bool):
+        flags.append(flags[0].replace("--", "--no-", 1))
+    meaning = option.metadata["help"]
+    if option.metadata["choices"]:
+        meaning += f" One of {', '.join(option.metadata['choices'])}."
+    return f"| {_code(flags)} | {_default(option.default)} | {_cell(meaning)} |"
+
+
+def _code(words: list[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _default(value: Any) -> str:
+    if value is None or value == () or value == "":
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"`{' '.join(value) if isinstance(value, tuple) else value}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+
+
+def _commands() -> Iterator[str]:
+    yield "## Commands"
+    yield ""
+    for path, parser, summary in _parsers(make_parser(), ""):
+        if path == "serve":
+            parser = make_serve_parser(EngineProtocol.VLLM)
+        yield f"### {path}"
+        yield ""
+        yield summary[:1].upper() + summary[1:].rstrip(".") + "."
+        yield ""
+        own, settings = _own_actions(parser)
+        if own:
+            yield from ("| argument | default | meaning |", "|---|---|---|", *map(_argument_row, own), "")
+        if settings and path == "serve":
+            yield "And every setting of the gateway, as `--router-NAME`; as `--NAME` too where the engine has none."
+            yield ""
+        elif settings:
+            yield "And every setting of the gateway."
+            yield ""
+
+
+def _parsers(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    """The commands below a parser. argparse has no public way to ask for them, nor for a parser's arguments."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, child in action.choices.items():
+                below = list(_parsers(child, f"{path}{name} "))
+                if below:
+                    yield from below
+                else:
+                    yield path + name, child, summaries[name]
+
+
+def _own_actions(parser: argparse.ArgumentParser) -> tuple[list[argparse.Action], bool]:
+    """The arguments that are no settings of the gateway, and whether it takes those too."""
+    names = {option.name for option in options()}
+    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    takes_settings = any(action.dest == "log_level" for action in actions)
+    if not takes_settings:
+        return actions, False
+    settings = names - {"backend", "host", "port"} if "replicas" in {action.dest for action in actions} else names
+    return [action for action in actions if action.dest not in settings], True
+
+
+def _argument_row(action: argparse.Action) -> str:
+    words = list(action.option_strings) or [str(action.metavar or action.dest)]
+    meaning = action.help or ""
+    if action.choices:
+        meaning = f"{meaning} one of {', '.join(map(str, action.choices))}".strip()
+    default = action.default if "(default:" not in meaning or "%(default)s" in meaning else None
+    meaning = meaning.replace("(default: %(default)s)", "").replace("%%", "%")
+    shown = "" if default is argparse.SUPPRESS or action.required else _default(default)
+    return f"| {_code(words)} | {shown} | {_cell(meaning)} |"
+
+
+def main() -> int:
+    """Write the page, or check it; 1 if it is out of date."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
+    page = cli_page()
+    if not parser.parse_args().check:
+        CLI_PAGE.write_text(page, encoding="utf-8")
+    elif not CLI_PAGE.exists() or CLI_PAGE.read_text(encoding="utf-8") != page:
+        print("docs/cli.md is out of date; run python scripts/make_docs.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""What settings are refused, in words that name option, problem and remedy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+from smg_trio.config import BACKENDS, Settings, flag_of, options
+from smg_trio.core.errors import ConfigError
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that cannot work. Raises ConfigError naming option, problem and remedy."""
+    _check_kinds(settings)
+    _check_backend(settings.backend)
+    for url in settings.worker_urls:
+        check_worker_url(url)
+    if settings.zmq_engine_count < 1:
+        raise ConfigError("--zmq-engine-count", f"must be at least 1, got {settings.zmq_engine_count}.")
+    if settings.dp_aware and settings.zmq_engine_count > 1:
+        url = settings.worker_urls[0] if settings.worker_urls else "worker"
+        raise ConfigError("--dp-aware", dp_aware_refusal(url, settings.zmq_engine_count))
+    if settings.zmq_handshake_address is not None and len(settings.worker_urls) != 1:
+        raise ConfigError(
+            "--zmq-handshake-address",
+            f"is one address ({settings.zmq_handshake_address}), so it needs exactly one worker URL, not "
+            f"{len(settings.worker_urls)}.",
+            "Leave it out: each worker's address is then made of its URL.",
+        )
+    if settings.worker_urls and settings.model_path is None:
+        raise ConfigError(
+            "--model-path",
+            f"ZMQ worker {settings.worker_urls[0]} has no model identity: EngineCore does not report a served model "
+            "name, so --model-path is required.",
+        )
+    for alias in settings.model_alias:
+        if not all(alias.partition("=")):
+            raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.", "Write it as new=served.")
+    if not all(key.strip() for key in settings.api_key):
+        raise ConfigError("--api-key", "must not be empty: an empty key is the same as none.", "Leave it out for none.")
+    if settings.api_key_file == "":
+        raise ConfigError("--api-key-file", "must not be empty.", "Leave it out for none.")
+    for name in ("port", "prometheus_port"):
+        if not 0 <= getattr(settings, name) <= 65535:
+            raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
+    _check_positive(settings)
+    _check_ranges(settings)
+
+
+def _check_kinds(settings: Settings) -> None:
+    """For those who make settings in Python: a str where several are meant would be taken for its characters."""
+    for option in options():
+        value, choices = getattr(settings, option.name), option.metadata["choices"]
+        if isinstance(option.default, tuple) and not isinstance(value, tuple):
+            raise ConfigError(flag_of(option.name), f"must be a tuple, got a {type(value).__name__}.")
+        if choices and value not in choices:
+            raise ConfigError(flag_of(option.name), f"{value!r} is not among its values.", f"Use {_any_of(choices)}.")
+
+
+def _any_of(choices: Sequence[str]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+
+
+_ABOVE_0 = [
+    "max_tree_size",
+    "block_size",
+    "prefix_token_count",
+    "max_idle_secs",
+    "queue_timeout_secs",
+    "worker_overload_waiting_requests",
+    "worker_overload_token_usage",
+    "retry_max_retries",
+    "retry_max_backoff_ms",
+    "cb_failure_threshold",
+    "cb_success_threshold",
+    "cb_timeout_duration_secs",
+    "cb_window_duration_secs",
+    "health_failure_threshold",
+    "health_success_threshold",
+    "health_check_interval_secs",
+    "health_check_timeout_secs",
+]
+_FROM_0 = [
+    "cache_threshold",
+    "balance_abs_threshold",
+    "eviction_interval_secs",
+    "prefix_hash_balance_abs_threshold",
+    "queue_size",
+    "retry_initial_backoff_ms",
+    "retry_jitter_factor",
+]
+_FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
+_TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")
+
+
+def _check_ranges(settings: Settings) -> None:
+    # Written so that "not a number", which compares false with anything, is refused too.
+    rules: tuple[tuple[Sequence[str], Callable[[float], bool], str], ...] = (
+        (_ABOVE_0, lambda value: 0 < value < inf, "must be greater than 0"),
+        (_FROM_0, lambda value: 0 <= value < inf, "must not be negative"),
+        (_FROM_1, lambda value: 1 <= value < inf, "must be at least 1"),
+        (_TO_1, lambda value: value <= 1, "must be at most 1"),
+        (("max_concurrent_requests",), lambda value: value >= -1, "must be -1, 0 or a number of requests"),
+    )
+    for names, holds, problem in rules:
+        for name in names:
+            if not holds(getattr(settings, name)):
+                raise ConfigError(flag_of(name), f"{problem}, got {getattr(settings, name)}.")
+
+
+def _check_positive(settings: Settings) -> None:
+    names = (
+        "max_payload_size",
+        "request_timeout_secs",
+        "sse_keepalive_secs",
+        "engine_silence_secs",
+        "engine_send_timeout_secs",
+        "zmq_startup_timeout_secs",
+    )
+    for name in names:
+        if not getattr(settings, name) > 0:  # "not a number" too
+            raise ConfigError(flag_of(name), f"must be greater than 0, got {getattr(settings, name)}.")
+    if not settings.shutdown_grace_period_secs >= 0:
+        grace_s = settings.shutdown_grace_period_secs
+        raise ConfigError("--shutdown-grace-period-secs", f"must not be negative, got {grace_s}.", "0 ends at once.")
+
+
+def dp_aware_refusal(url: str, dp_size: int) -> str:
+    """Why a group cannot be expanded into one worker per rank, in the reference's words."""
+    return (
+        f"ZMQ worker {url} cannot be dp-aware expanded (dp_size={dp_size}); configure a grouped ZMQ worker (`dp_size` "
+        "on the worker spec) instead"
+    )
+
+
+def _check_backend(backend: str | None) -> None:
+    if backend is not None and backend not in BACKENDS:
+        raise ConfigError(
+            "--backend",
+            f"ZMQ direct backend has no engine implementation for runtime {backend}; "
+            "only vllm and tokenspeed are supported.",
+        )
+
+
+def check_worker_url(url: str) -> None:
+    """Refuse what is no ipc:// URL with a path, in the reference's words. Raises ConfigError."""
+    scheme, separator, path = url.partition("://")
+    if not separator or scheme not in ("http", "https", "grpc", "grpcs", "ipc"):
+        raise ConfigError(
+            "--worker-urls",
+            f"Invalid value for field 'worker_url': {url} - URL must start with a lowercase http://, https://, "
+            "grpc://, grpcs://, or ipc:// scheme",
+        )
+    if scheme != "ipc":
+        raise ConfigError(
+            "--worker-urls",
+            f"ZMQ worker URL must be ipc://<path>, got '{url}'.",
+            "This gateway speaks to engines on the same host only.",
+        )
+    if not path:
+        raise ConfigError("--worker-urls", "ipc:// worker URL must include a socket path")
