@@ -15,7 +15,9 @@ from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.registry import Registry
 
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_PER_TOKEN_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _ROUTER_LABELS = ("router_type", "backend_type", "connection_mode", "model", "endpoint")
+_RETRY_LABELS = ("worker_type", "endpoint")
 Family = TypeVar("Family", Counter, Histogram)
 
 
@@ -27,63 +29,44 @@ class Metrics:
         self._children: dict[tuple[object, tuple[str, ...]], Counter | Histogram] = {}
         self.registry.register(WorkerGauges(workers))
         self.registry.register(ResilienceGauges(workers, admission))
-        make = self.registry
-        self._http_responses = Counter(
+        self._http_responses = self._counter(
             "smg_http_responses",
             "HTTP responses by route, status and error code.",
             ("path", "status_code", "error_code"),
-            registry=make,
         )
-        self._requests = Counter(
-            "smg_router_requests", "Inference requests.", (*_ROUTER_LABELS, "streaming"), registry=make
+        self._requests = self._counter("smg_router_requests", "Inference requests.", (*_ROUTER_LABELS, "streaming"))
+        self._errors = self._counter(
+            "smg_router_request_errors", "Inference requests that ended in an error.", (*_ROUTER_LABELS, "error_type")
         )
-        self._errors = Counter(
-            "smg_router_request_errors",
-            "Inference requests that ended in an error.",
-            (*_ROUTER_LABELS, "error_type"),
-            registry=make,
+        self._duration = self._histogram(
+            "smg_router_request_duration_seconds", "From request to the last byte handed to the server."
         )
-        self._duration = Histogram(
-            "smg_router_request_duration_seconds",
-            "From request to the last byte handed to the server.",
-            _ROUTER_LABELS,
-            buckets=_LATENCY_BUCKETS_S,
-            registry=make,
+        self._ttft = self._histogram("smg_router_ttft_seconds", "From request to the first output of the engine.")
+        self._tpot = self._histogram(
+            "smg_router_tpot_seconds", "Mean time per output token after the first.", buckets=_PER_TOKEN_BUCKETS_S
         )
-        self._ttft = Histogram(
-            "smg_router_ttft_seconds",
-            "From request to the first output of the engine.",
-            _ROUTER_LABELS,
-            buckets=_LATENCY_BUCKETS_S,
-            registry=make,
+        self._tokens = self._counter(
+            "smg_router_tokens", "Tokens in prompts and answers.", (*_ROUTER_LABELS, "token_type")
         )
-        self._tpot = Histogram(
-            "smg_router_tpot_seconds",
-            "Mean time per output token after the first.",
-            _ROUTER_LABELS,
-            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
-            registry=make,
+        self._retries = self._counter("smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
+        self._exhausted = self._counter(
+            "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
         )
-        self._tokens = Counter(
-            "smg_router_tokens", "Tokens in prompts and answers.", (*_ROUTER_LABELS, "token_type"), registry=make
+        self._backoff = self._histogram(
+            "smg_worker_retry_backoff_seconds", "Delays before further attempts.", ("attempt",)
         )
 
-        self._retries = Counter(
-            "smg_worker_retries", "Further attempts at requests.", ("worker_type", "endpoint"), registry=make
-        )
-        self._exhausted = Counter(
-            "smg_worker_retries_exhausted",
-            "Requests that failed at their last attempt.",
-            ("worker_type", "endpoint"),
-            registry=make,
-        )
-        self._backoff = Histogram(
-            "smg_worker_retry_backoff_seconds",
-            "Delays before further attempts.",
-            ("attempt",),
-            buckets=_LATENCY_BUCKETS_S,
-            registry=make,
-        )
+    def _counter(self, name: str, meaning: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, meaning, labels, registry=self.registry)
+
+    def _histogram(
+        self,
+        name: str,
+        meaning: str,
+        labels: tuple[str, ...] = _ROUTER_LABELS,
+        buckets: tuple[float, ...] = _LATENCY_BUCKETS_S,
+    ) -> Histogram:
+        return Histogram(name, meaning, labels, buckets=buckets, registry=self.registry)
 
     def _child(self, metric: Family, *labels: str) -> Family:
         """The series of these labels. The library takes a lock and a copy to find it; a dict does not."""

@@ -46,6 +46,9 @@ class Registry:
         policy: chooses among ready workers of a model.
         timeouts: limits of every worker.
         rules: breaker, overload protection, health thresholds, draining.
+
+    Attributes:
+        model_unused: called with a model's id when its last worker is gone, or was refused.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Registry:
         self._jobs: dict[str, trio.CancelScope] = {}
         self._closing: set[Entry] = set()
         self._nursery: trio.Nursery | None = None
+        self.model_unused: Callable[[str], None] = lambda model: None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the workers' nursery open until cancelled; then every worker aborts, closes and unlinks."""
@@ -157,6 +161,7 @@ class Registry:
             self._refuse(application, "internal error")
         finally:
             self._jobs.pop(application.worker_id, None)
+            self._look_for_use(application.model_id)
 
     def _refuse(self, application: WorkerApplication, reason: str) -> None:
         logger.warning("Failed job: type=AddWorker, worker=%s, error=%s", application.url, reason)
@@ -181,7 +186,7 @@ class Registry:
         if entry.same_identity(spec):
             entry.update(spec)
             return
-        self.remove(spec.worker_id)
+        self._end(entry)
         application = WorkerApplication(
             worker_id=spec.worker_id, url=spec.url, model_id=spec.model_id, runtime_type=spec.protocol.value
         )
@@ -190,17 +195,28 @@ class Registry:
             return spec
 
         self.apply(application, make_spec)
+        self._look_for_use(entry.worker.spec.model_id)
 
     # ---- going ----------------------------------------------------------------------------------------
 
     def remove(self, worker_id: str) -> None:
         """End a worker now: what it has in flight fails, its sockets are closed. Raises NotFound."""
         entry = self._entry(worker_id)
+        self._end(entry)
+        self._look_for_use(entry.worker.spec.model_id)
+
+    def _end(self, entry: Entry) -> None:
+        worker_id = entry.worker.spec.worker_id
         del self._roster.entries[worker_id]
         self._roster.policy.forget(worker_id)
         entry.worker.fail_everything(EngineDead("the worker has been removed"))
         self._closing.add(entry)
         entry.scope.cancel()
+
+    def _look_for_use(self, model: str) -> None:
+        wanted = any(one.model_id == model and one.state is WorkerState.PENDING for one in self.applications())
+        if not wanted and not self._roster.of_model(model):
+            self.model_unused(model)
 
     def drain(self, worker_id: str) -> None:
         """Remove a worker once its answers have ended, but not later than its drain limit.
@@ -318,7 +334,7 @@ class Registry:
             routing_key: the client's session, for policies that keep sessions together.
             avoid: ids of workers that have failed this request already; taken only if there is no other.
 
-        Raises ModelNotFound, NoReadyWorker with the workers' own reasons, WorkersOverloaded.
+        Raises NoReadyWorker with the workers' own reasons, WorkersOverloaded.
         """
         now = trio.current_time()
         return self._roster.choose(model, RoutingContext(prompt_token_ids, routing_key), avoid, now).lease(now)

@@ -10,7 +10,7 @@ from functools import partial
 
 import trio
 
-from smg_trio.core.errors import ModelNotFound, NoReadyWorker
+from smg_trio.core.errors import NoReadyWorker
 from smg_trio.core.workers import WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.breaker import Breaker, BreakerState, is_failure
 from smg_trio.routing.lease import Lease, Verdict
@@ -39,7 +39,7 @@ class Entry:
         self.selections = 0
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
-        self._idle = trio.Event()
+        self._idle: trio.Event | None = None
         self._configure(worker.spec)
 
     def _configure(self, spec: WorkerSpec) -> None:
@@ -117,15 +117,17 @@ class Entry:
 
     def _close_lease(self, breaker: Breaker | None, ticket: int, verdict: Verdict) -> None:
         self.leases -= 1
-        if not self.leases:
+        if not self.leases and self._idle is not None:
             self._idle.set()
-            self._idle = trio.Event()
+            self._idle = None
         if breaker is not None:
             breaker.ends(ticket, _judge(verdict), trio.current_time())
 
     async def wait_idle(self) -> None:
         """Wait until no lease is open."""
         while self.leases:
+            if self._idle is None:
+                self._idle = trio.Event()
             await self._idle.wait()
 
 
@@ -151,11 +153,11 @@ class Roster:
     def choose(self, model: str, context: RoutingContext, avoid: Collection[str], now: float) -> Entry:
         """The worker for a request. Those of `avoid` are taken only if there is no other.
 
-        Raises ModelNotFound, NoReadyWorker with the workers' own reasons, WorkersOverloaded if the rules say so.
+        Raises NoReadyWorker with the workers' own reasons, WorkersOverloaded if the rules say so.
         """
         entries = self.of_model(model)
         if not entries:
-            raise ModelNotFound(model)
+            raise NoReadyWorker(f"No worker for model `{model}` is ready (none is registered).")
         able = [entry for entry in entries if entry.takes_requests(now)]
         if not able:
             reasons = "; ".join(f"{entry.worker.spec.url}: {entry.reason()}" for entry in entries)

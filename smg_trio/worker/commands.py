@@ -52,4 +52,16 @@ class SendUtility:
     arguments: Sequence[Any]
 
 
-Command = SendAdd | SendAbort | SendOrphanAbort | SendWave | SendUtility
+@dataclass(slots=True)
+class SendSign:
+    """Ask a rank that was given up for a sign of life, if its connection takes a message at once.
+
+    Either a method is called (vLLM), or, where there is none to call, one token asked for: ``request``.
+    """
+
+    rank: int
+    call_id: int
+    request: GenerationRequest | None
+
+
+Command = SendAdd | SendAbort | SendOrphanAbort | SendWave | SendUtility | SendSign

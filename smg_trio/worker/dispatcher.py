@@ -8,7 +8,7 @@ import trio
 
 from smg_trio.core.errors import EngineDead, ProtocolViolation
 from smg_trio.wire.codec import EngineCodec, is_dead_sentinel
-from smg_trio.worker.group import Group
+from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link
 from smg_trio.worker.peer_watch import PeerWatch
 
@@ -44,4 +44,4 @@ def _note_undecodable(group: Group, count: int, violation: ProtocolViolation) ->
     logger.warning("ignoring undecodable engine output (%s)", violation.detail)
     if count >= UNDECODABLE_LIMIT:
         logger.warning("engine output undecodable repeatedly; failing all in-flight requests")
-        group.lose_all(EngineDead("the engine's output cannot be decoded"))
+        group.lose_all(EngineDead("the engine's output cannot be decoded"), connected=GivenUp.DEAF)

@@ -10,6 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
+from secrets import token_hex
 from typing import Any
 
 import trio
@@ -17,10 +19,10 @@ import trio
 from smg_trio.core.engines import EngineInfo, EngineLoad, EngineProtocol
 from smg_trio.core.errors import EngineFault, InvalidRequest, NoReadyWorker, SmgError
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
-from smg_trio.core.requests import GenerationRequest
+from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
 from smg_trio.wire.codec import EngineCodec
-from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendUtility, SendWave
+from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
 from smg_trio.worker.handshake import GroupHandshake
 from smg_trio.worker.liveness import SilenceClock
 from smg_trio.worker.outputs import Delivery
@@ -34,6 +36,20 @@ logger = logging.getLogger("smg_trio.worker")
 AnyDelivery = Delivery[Any]
 
 _MAX_ORPHANS = 100_000
+_SIGN_PREFIX = "sign-of-life-"
+
+
+class GivenUp(Enum):
+    """How an engine that is still connected was given up, and so what takes it back."""
+
+    SILENT = "any output"
+    DEAF = "an answer"
+
+
+def _sign_request() -> GenerationRequest:
+    """The smallest thing to ask of an engine that has no methods: one token after the first of the vocabulary."""
+    sampling = SamplingParams(max_tokens=1)
+    return GenerationRequest(request_id=_SIGN_PREFIX + token_hex(8), prompt_token_ids=[0], sampling=sampling)
 
 
 @dataclass(slots=True)
@@ -74,10 +90,16 @@ class Group:
         self.tasks = TaskBook(TOKENSPEED_TASKS if spec.protocol is EngineProtocol.TOKENSPEED else None)
         self.silence = SilenceClock(silence_limit_s)
         self.owing = trio.Event()
-        self._silenced: dict[int, EngineInfo] = {}
+        self._given_up: dict[int, tuple[EngineInfo, GivenUp]] = {}
+        self.gave_up = trio.Event()
         self._orphans: dict[int, set[str]] = {}
         self._utility_calls: dict[int, _UtilityCall] = {}
         self._last_call_id = 0
+
+    @property
+    def engine_count(self) -> int:
+        """How many ranks there are, present or not."""
+        return self._spec.engine_count
 
     @property
     def can_be_asked(self) -> bool:
@@ -146,8 +168,8 @@ class Group:
         rank = batch.rank
         if batch.load is not None and 0 <= rank < self._spec.engine_count:
             self.selector.report(rank, batch.load)
-        if rank in self._silenced:
-            self._revive(rank)
+        if rank in self._given_up:
+            self._hear_given_up(batch)
         entries = self.ledger.entries
         for request_id, output in batch.outputs:
             entry = entries.get(request_id)
@@ -185,35 +207,34 @@ class Group:
 
     # ---- engines lost and found -------------------------------------------------------------------------
 
-    def lose(self, ranks: Iterable[int], error: EngineFault, *, silent: bool = False) -> None:
+    def lose(self, ranks: Iterable[int], error: EngineFault, *, connected: GivenUp | None = None) -> None:
         """These ranks' engines are gone: fail what they had and wait for their HELLO.
 
-        A lockstep group goes as a whole. ``silent`` engines are still connected: should one speak again it is
-        taken back.
+        A lockstep group goes as a whole. Engines that are still ``connected`` are taken back when they give the sign
+        that fits how they were given up.
         """
         lost = set(ranks)
         if lost and self.handshake.lockstep:
             lost = set(range(self._spec.engine_count))
         for rank in sorted(lost):
-            self._silenced.pop(rank, None)
             self._orphans.pop(rank, None)
             info = self.handshake.info(rank)
-            if silent and info is not None:
-                self._silenced[rank] = info
+            if info is not None:
+                self._give_up(rank, info, connected)
             logger.warning("rank %d of %s is lost: %s", rank, self._spec.url, error.message)
             self.handshake.lost(rank, error.message)
             self.selector.forget(rank)
             for entry in self.ledger.of_rank(rank):
-                if silent:
+                if connected is not None:
                     self._commands.send_nowait(SendAbort(entry))
                 self.fail(entry, error)
             self._fail_utility_calls(rank, error)
         if lost:
             self._changed()
 
-    def lose_all(self, error: EngineFault) -> None:
-        """Every rank is gone."""
-        self.lose(range(self._spec.engine_count), error)
+    def lose_all(self, error: EngineFault, *, connected: GivenUp | None = None) -> None:
+        """Every rank is gone; see `lose`."""
+        self.lose(range(self._spec.engine_count), error, connected=connected)
 
     def fail_everything(self, error: SmgError) -> None:
         """End every request with `error` and abort it at its engine; phases stay."""
@@ -229,11 +250,38 @@ class Group:
         """The last load report of each rank with something in flight: an idle engine's last word may be old."""
         return [self.selector.load(rank) for rank in self.ranks_owing()]
 
-    def _revive(self, rank: int) -> None:
-        info = self._silenced.pop(rank)
+    def _give_up(self, rank: int, info: EngineInfo, connected: GivenUp | None) -> None:
+        self._given_up.pop(rank, None)
+        if connected is not None:
+            self._given_up[rank] = (info, connected)
+            self.gave_up.set()
+
+    def _hear_given_up(self, batch: EngineBatch) -> None:
+        rank = batch.rank
+        info, how = self._given_up[rank]
+        answers = batch.utility is not None or any(id_.startswith(_SIGN_PREFIX) for id_, _ in batch.outputs)
+        if how is GivenUp.DEAF and not answers:
+            return
+        del self._given_up[rank]
         logger.info("rank %d of %s speaks again", rank, self._spec.url)
+        # What it could not be told to stop goes on there, and is stopped when it speaks.
+        self._orphans[rank] = set()
         self.handshake.taken_back(rank, info)
         self._changed()
+
+    def ask_for_signs(self) -> bool:
+        """Ask every engine that was given up and is still connected for a sign of life; False if there is none."""
+        for rank in self._given_up:
+            self._last_call_id += 1
+            request = None if self.can_be_asked else _sign_request()
+            self._commands.send_nowait(SendSign(rank, self._last_call_id, request))
+        if not self._given_up:
+            self.gave_up = trio.Event()
+        return bool(self._given_up)
+
+    def gone_for_good(self, rank: int) -> None:
+        """A rank that was given up has no connection any more."""
+        self._given_up.pop(rank, None)
 
     def adopt(self, rank: int, info: EngineInfo) -> None:
         """Take over a living engine that an earlier gateway had connected; what it still does for that one ends."""
@@ -259,7 +307,7 @@ class Group:
 
     def hello_taken(self, rank: int) -> None:
         """A new engine has said HELLO as `rank`: whatever was there before is history."""
-        self._silenced.pop(rank, None)
+        self._given_up.pop(rank, None)
 
     # ---- utility calls ----------------------------------------------------------------------------------
 

@@ -75,11 +75,18 @@ class GroupHandshake:
         engine_count: number of ranks, >= 1.
         lockstep_capable: whether data_parallel_size > 1 in a registration means lockstep (vLLM: yes, dense ranks
             register 1; TokenSpeed: no, it registers the true count and has no waves).
+
+    Attributes:
+        ever_complete: every rank has been READY at the same time.
+        smallest_window: the smallest context window among registered engines, in tokens; None while there is none.
     """
 
     def __init__(self, engine_count: int, *, lockstep_capable: bool = True) -> None:
         self._lockstep_capable = lockstep_capable
         self._ranks = [_Rank() for _ in range(engine_count)]
+        self._ready: list[int] = []
+        self._lockstep = False
+        self.smallest_window: int | None = None
         self.ever_complete = False
 
     def hello(self, rank: int) -> Step:
@@ -105,6 +112,7 @@ class GroupHandshake:
         if not 0 <= rank < len(self._ranks) or self._ranks[rank].phase is not RankPhase.LOADING:
             return Refused(f"input registration for unexpected engine id {rank}")
         self._ranks[rank].info = info
+        self._note_ranks()
         return self._advance(rank, "registration")
 
     def _advance(self, rank: int, seen: str) -> Step:
@@ -114,7 +122,7 @@ class GroupHandshake:
             return Progress(rank, seen)
         state.phase = RankPhase.READY
         state.reason = ""
-        self._note_completeness()
+        self._note_ranks()
         return RankReady(rank, state.info)
 
     def lost(self, rank: int, reason: str) -> None:
@@ -125,15 +133,21 @@ class GroupHandshake:
         """An engine that needs no handshake: it was given up for silence and speaks, or a gateway before had it."""
         state = self._ranks[rank]
         state.phase, state.info, state.ready_seen, state.reason = RankPhase.READY, info, True, ""
-        self._note_completeness()
+        self._note_ranks()
 
-    def _note_completeness(self) -> None:
-        if all(state.phase is RankPhase.READY for state in self._ranks):
+    def _note_ranks(self) -> None:
+        """After any change of a rank: what every request asks for."""
+        self._ready = [rank for rank, state in enumerate(self._ranks) if state.phase is RankPhase.READY]
+        if len(self._ready) == len(self._ranks):
             self.ever_complete = True
+        infos = [state.info for state in self._ranks if state.info is not None]
+        self.smallest_window = min((info.max_model_len for info in infos), default=None)
+        self._lockstep = self._lockstep_capable and any(info.data_parallel_size > 1 for info in infos)
 
     def _reset(self, rank: int, phase: RankPhase, reason: str) -> None:
         state = self._ranks[rank]
         state.phase, state.info, state.ready_seen, state.reason = phase, None, False, reason
+        self._note_ranks()
 
     def phase(self, rank: int) -> RankPhase:
         """Where `rank` stands."""
@@ -148,15 +162,13 @@ class GroupHandshake:
         return self._ranks[rank].reason
 
     def ready_ranks(self) -> list[int]:
-        """Ascending ranks that are READY."""
-        return [rank for rank, state in enumerate(self._ranks) if state.phase is RankPhase.READY]
+        """Ascending ranks that are READY; not to be changed."""
+        return self._ready
 
     @property
     def lockstep(self) -> bool:
         """Whether the engines step together: a vLLM rank that registers data_parallel_size > 1 says so."""
-        return self._lockstep_capable and any(
-            state.info is not None and state.info.data_parallel_size > 1 for state in self._ranks
-        )
+        return self._lockstep
 
     @property
     def serving_ranks(self) -> list[int]:
@@ -165,9 +177,8 @@ class GroupHandshake:
         A group starts when all its engines are there. After that, dense ranks are independent and the living ones
         go on; a lockstep group serves only when complete.
         """
-        ready = self.ready_ranks()
-        complete = len(ready) == len(self._ranks)
-        if complete or (self.ever_complete and not self.lockstep):
+        ready = self._ready
+        if len(ready) == len(self._ranks) or (self.ever_complete and not self._lockstep):
             return ready
         return []
 

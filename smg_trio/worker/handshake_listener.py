@@ -27,6 +27,8 @@ from smg_trio.worker.peer_watch import PeerWatch
 
 logger = logging.getLogger("smg_trio.worker")
 
+READY_LIMIT_S = 5.0
+"""Engines say READY within milliseconds of their registration."""
 HANDSHAKE_MESSAGE_LIMIT_S = 600.0
 """How long each handshake message is waited for before the log says so (the reference's limit)."""
 
@@ -80,7 +82,7 @@ class HandshakeListener:
             return self._group.handshake.ready(rank)
         raise ProtocolViolation("handshake", f"unexpected handshake status {status!r}")
 
-    async def take_registrations(self, input_link: Link) -> None:
+    async def take_registrations(self, input_link: Link, nursery: trio.Nursery) -> None:
         """Take registrations on the input ROUTER's receiving side, for ever. Raises LinkClosed."""
         while True:
             for frames in await input_link.receive_many():
@@ -89,6 +91,19 @@ class HandshakeListener:
                 except ProtocolViolation as violation:
                     step = Refused(f"unexpected startup handshake message: {violation.detail}")
                 self._take(step)
+                if isinstance(step, Progress):
+                    nursery.start_soon(self._do_without_ready, step.rank)
+
+    async def _do_without_ready(self, rank: int) -> None:
+        """A registered engine's READY should be here by now: the handshake port is open to every local process, and one
+        that dials in with the engine's identity takes its connection. The registration came through our own directory.
+        """
+        info = self._group.handshake.info(rank)
+        await trio.sleep(READY_LIMIT_S)
+        handshake = self._group.handshake
+        if handshake.phase(rank) is RankPhase.LOADING and info is not None and handshake.info(rank) is info:
+            logger.warning("rank %d of %s has registered but its READY is missing; going on", rank, self._spec.url)
+            self._take(handshake.ready(rank))
 
     def _read_registration(self, frames: list[bytes]) -> Step:
         if len(frames) != 2:
@@ -109,6 +124,9 @@ class HandshakeListener:
             self._send_init(step.rank)
         elif isinstance(step, RankReady):
             logger.info("engine connected: rank %d of %s (%s)", step.rank, url, step.info.engine_version)
+            ready = len(self._group.handshake.ready_ranks())
+            if ready == self._spec.engine_count:
+                logger.info("engines connected", extra={"fields": {"engine_count": ready}})
             if not self._group.handshake.serving_ranks:
                 logger.info("%s: %s", url, self._group.handshake.summary())
         elif isinstance(step, Progress):

@@ -10,14 +10,17 @@ from smg_trio.core.errors import EngineDead, EngineFault, SmgError, UnsupportedF
 from smg_trio.core.workers import RankPhase
 from smg_trio.wire.codec import EngineCodec
 from smg_trio.wire.handshake import identity_of_rank
-from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendUtility, SendWave
-from smg_trio.worker.group import Group
+from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
+from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
 
 logger = logging.getLogger("smg_trio.worker")
 
 SEND_LIMIT_S = 10.0
 """How long handing one message to an engine may take before it counts as dead (the reference's limit)."""
+
+_TURN = 64
+"""Commands carried out before other tasks get their turn."""
 
 
 class InputOwner:
@@ -44,6 +47,12 @@ class InputOwner:
         """Send for ever. Cancelled, commands not yet carried out stay in the channel. Raises LinkClosed, OSError."""
         while True:
             await self._carry_out(await self._commands.receive())
+            for _ in range(_TURN):
+                try:
+                    command = self._commands.receive_nowait()
+                except trio.WouldBlock:
+                    break
+                await self._carry_out(command)
 
     async def _carry_out(self, command: Command) -> None:
         if isinstance(command, SendAdd):
@@ -60,6 +69,8 @@ class InputOwner:
         elif isinstance(command, SendWave):
             for rank in self._group.handshake.ready_ranks():
                 await self._send(rank, self._codec.encode_start_wave(command.wave))
+        elif isinstance(command, SendSign):
+            self._ask_for_sign(command)
         else:
             await self._call_utility(command)
 
@@ -82,13 +93,28 @@ class InputOwner:
         else:
             await self._send(command.rank, frames)
 
+    def _ask_for_sign(self, command: SendSign) -> None:
+        request = command.request
+        if request is None:
+            frames = self._codec.encode_utility(command.call_id, "is_sleeping", ())
+        else:
+            frames = self._codec.encode_add(request)
+        try:
+            self._link.send_nowait([identity_of_rank(command.rank), *frames])
+        except trio.WouldBlock:
+            return
+        except PeerUnreachable:
+            self._group.gone_for_good(command.rank)
+
     async def _send(self, rank: int, frames: list[bytes]) -> None:
         message = [identity_of_rank(rank), *frames]
         try:
             try:
                 self._link.send_nowait(message)
             except trio.WouldBlock:
-                await self._send_blocked(rank, message)
+                # Whoever has been given up is not waited for: others behind the same socket would wait too.
+                if self._group.handshake.phase(rank) is RankPhase.READY:
+                    await self._send_blocked(rank, message)
         except PeerUnreachable:
             if self._group.handshake.phase(rank) is RankPhase.READY:
                 self._group.lose([rank], EngineDead("the engine is not connected"))
@@ -98,7 +124,7 @@ class InputOwner:
             await self._link.send(message)
         if scope.cancelled_caught:
             logger.warning("engine input send timed out; treating engine as dead")
-            self._group.lose([rank], EngineDead("the engine does not take requests"))
+            self._group.lose([rank], EngineDead("the engine does not take requests"), connected=GivenUp.DEAF)
 
     def flush_aborts(self) -> None:
         """Before the socket closes: send the aborts that are queued; what cannot go at once is dropped."""

@@ -24,6 +24,7 @@ from typing import Any
 
 import trio
 
+from smg_trio.core import log_context
 from smg_trio.core.engines import EngineInfo, EngineLoad
 from smg_trio.core.errors import ConfigError, EngineDead, EngineFault, NoReadyWorker, ShuttingDown, SmgError
 from smg_trio.core.requests import GenerationRequest
@@ -39,7 +40,7 @@ from smg_trio.worker.input_owner import SEND_LIMIT_S, InputOwner
 from smg_trio.worker.links import Link, LinkClosed, Transport
 from smg_trio.worker.liveness import SILENCE_LIMIT_S
 from smg_trio.worker.outputs import OutputStream
-from smg_trio.worker.peer_watch import PeerWatch, watch_silence
+from smg_trio.worker.peer_watch import PeerWatch, watch_silence, win_back
 from smg_trio.worker.registrations import RegistrationFile
 from smg_trio.worker.requests import InFlight
 from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
@@ -218,10 +219,7 @@ class Worker:
     @property
     def max_model_len(self) -> int | None:
         """The smallest context window among its registered engines; None while there is none."""
-        windows = [
-            info.max_model_len for rank in range(self.spec.engine_count) if (info := self._group.handshake.info(rank))
-        ]
-        return min(windows, default=None)
+        return self._group.handshake.smallest_window
 
     def snapshot(self) -> WorkerSnapshot:
         """The worker as it is now."""
@@ -272,12 +270,17 @@ class Worker:
 
         `task_status` is started when the sockets are bound for the first time or binding has failed once.
         """
+        log_context.request_id.set("")
+        log_context.worker.set(self.spec.url)
         attempt = 0
         started = False
         while True:
             await trio.sleep(_REBIND_BACKOFF_S[min(attempt, len(_REBIND_BACKOFF_S) - 1)])
+            # The reference's words for whatever keeps engines from being let in.
+            failed = "ZMQ backend handshake failed for"
             try:
                 async with self._bound_sockets() as sockets:
+                    failed = "Lost the sockets of ZMQ worker"
                     self._set_failure("")
                     attempt = 0
                     if not started:
@@ -286,7 +289,7 @@ class Worker:
                     await self._serve(*sockets)
             except* (OSError, LinkClosed, ConfigError) as group:
                 reason = "; ".join(_words(error) for error in _leaves(group))
-                logger.warning("ZMQ worker %s failed: %s; binding again", self.spec.url, reason)
+                logger.warning("%s %s: %s; binding again", failed, self.spec.url, reason)
                 self._set_failure(reason)
             except* Exception as group:
                 logger.exception("ZMQ worker %s failed; binding again", self.spec.url, exc_info=group)
@@ -321,6 +324,7 @@ class Worker:
             links.append(self._transport.bind_input(addresses.input))
             links.append(self._transport.bind_output(addresses.output))
             links.append(self._transport.bind_handshake(addresses.handshake))
+            logger.info("bound local transport sockets")
             self._bound = True
             yield links[0], links[1], links[2]
         finally:
@@ -342,13 +346,14 @@ class Worker:
                 listener = HandshakeListener(self.spec, self.addresses, handshake_link, group, peers, self._note_change)
                 nursery.start_soon(adopt_engines, group, peers, self.spec.protocol, self._kept_registrations())
                 nursery.start_soon(listener.listen, nursery)
-                nursery.start_soon(listener.take_registrations, input_link)
+                nursery.start_soon(listener.take_registrations, input_link, nursery)
                 nursery.start_soon(listener.note_slow_handshake, self._handshake_limit_s)
                 nursery.start_soon(owner.run)
                 nursery.start_soon(dispatch, output_link, group, codec, peers, nursery)
                 nursery.start_soon(peers.watch_inputs)
                 nursery.start_soon(peers.watch_outputs, output_link)
                 nursery.start_soon(watch_silence, group)
+                nursery.start_soon(win_back, group)
                 nursery.start_soon(self._learn_tasks)
         finally:
             if trio.current_effective_deadline() == float("-inf"):

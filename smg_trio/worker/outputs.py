@@ -29,12 +29,17 @@ class Delivery(Generic[Tag]):
 
     def put(self, item: GenerationOutput | SmgError) -> bool:
         """Queue an output, or the error that ends the request; False (and SlowConsumer queued) past the bound."""
-        if self.pending >= PENDING_OUTPUTS_LIMIT:
-            self._stream.queue(self, SlowConsumer("the client stopped reading the response"))
-            return False
+        within = self.pending < PENDING_OUTPUTS_LIMIT
+        if not within:
+            item = SlowConsumer("the client stopped reading the response")
         self.pending += 1
-        self._stream.queue(self, item)
-        return True
+        stream = self._stream
+        if stream.batch is None:
+            stream.batch = [(self, item)]
+            stream.send(stream.batch)
+        else:
+            stream.batch.append((self, item))
+        return within
 
 
 class OutputStream(Generic[Tag]):
@@ -43,30 +48,26 @@ class OutputStream(Generic[Tag]):
     What the memory channel carries is the batch itself: the first output of a batch sends the list that the following
     ones are appended to, until the consumer has taken it. So a wake-up costs one send and one receive, however many
     outputs it brings, and no failing attempt to receive once more.
+
+    Attributes:
+        send, batch: for `Delivery` only: the channel's `send_nowait`, and the batch that the consumer gets next.
     """
 
-    __slots__ = ("_batch", "_failure", "_receive", "_send")
+    __slots__ = ("_failure", "_receive", "batch", "send")
 
     def __init__(self) -> None:
         # Unbounded, because each delivery bounds itself; in fact there is one list in it at most.
         send: trio.MemorySendChannel[list[tuple[Delivery[Tag], GenerationOutput | SmgError]]]
         receive: trio.MemoryReceiveChannel[list[tuple[Delivery[Tag], GenerationOutput | SmgError]]]
         send, receive = trio.open_memory_channel(math.inf)
-        self._send, self._receive = send, receive
-        self._batch: list[tuple[Delivery[Tag], GenerationOutput | SmgError]] | None = None
+        self.send = send.send_nowait
+        self._receive = receive
+        self.batch: list[tuple[Delivery[Tag], GenerationOutput | SmgError]] | None = None
         self._failure: SmgError | None = None
 
     def delivery(self, tag: Tag) -> Delivery[Tag]:
         """A delivery into this stream; its outputs come out with `tag`."""
         return Delivery(self, tag)
-
-    def queue(self, delivery: Delivery[Tag], item: GenerationOutput | SmgError) -> None:
-        """For `Delivery`: add an item to the batch that the consumer gets next."""
-        if self._batch is None:
-            self._batch = [(delivery, item)]
-            self._send.send_nowait(self._batch)
-        else:
-            self._batch.append((delivery, item))
 
     async def receive_batch(self) -> list[tuple[Tag, GenerationOutput]]:
         """Wait for and return all outputs queued by now, at least one.
@@ -77,7 +78,7 @@ class OutputStream(Generic[Tag]):
         if self._failure is not None:
             raise self._failure
         items = await self._receive.receive()
-        self._batch = None
+        self.batch = None
         batch: list[tuple[Tag, GenerationOutput]] = []
         for delivery, item in items:
             delivery.pending = 0

@@ -16,7 +16,7 @@ from smg_trio.core.errors import EngineDead, EngineSilent, ProtocolViolation, Sm
 from smg_trio.core.workers import RankPhase
 from smg_trio.wire.codec import EngineCodec
 from smg_trio.wire.handshake import identity_of_rank, rank_of_identity
-from smg_trio.worker.group import Group
+from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link, PeerUnreachable
 
 logger = logging.getLogger("smg_trio.worker")
@@ -27,6 +27,8 @@ _PAUSED_ANSWER_LIMIT_S = 1.0
 """A living engine answers between two steps, a paused one at once."""
 _LAST_WORDS_S = 0.02
 """Between a disconnect notice and giving the engine up: what it had already pushed is still read and counted."""
+_FIRST_SIGN_S = 0.5
+_LONGEST_SIGN_S = 60.0
 
 
 class PeerWatch:
@@ -60,7 +62,12 @@ class PeerWatch:
     async def _settle_named(self, rank: int) -> None:
         info = self._group.handshake.info(rank)
         await trio.sleep(_LAST_WORDS_S)
-        self._lose(rank, info)
+        # A notice names a descriptor. If it is read late, another connection may have that number by now: so look
+        # whether this engine is the one that went, and if not, who else.
+        if await self.find_gone([rank]):
+            self._lose(rank, info)
+        else:
+            await self._settle_anonymous()
 
     async def _settle_anonymous(self) -> None:
         infos = {rank: self._group.handshake.info(rank) for rank in self._group.handshake.ready_ranks()}
@@ -79,11 +86,19 @@ class PeerWatch:
     async def settle_sentinel(self) -> None:
         """An engine has said that it died, but not which: find out, and lose it."""
         died = EngineDead("engine core reported fatal failure")
-        ready = self._group.handshake.ready_ranks()
-        if len(ready) == 1 or self._group.handshake.lockstep:
-            self._group.lose(ready, died)
-        else:
-            self._group.lose(await self.find_gone(ready) or ready, died)
+        handshake = self._group.handshake
+        infos = {rank: handshake.info(rank) for rank in handshake.ready_ranks()}
+        if self._group.engine_count == 1 or handshake.lockstep:
+            self._group.lose(infos, died)
+            return
+        found = await self.find_gone(list(infos))
+        unchanged = [rank for rank, info in infos.items() if handshake.info(rank) is info]
+        gone = [rank for rank in found if rank in unchanged]
+        if gone:
+            self._group.lose(gone, died)
+        elif len(unchanged) == self._group.engine_count:
+            # None of them has gone, before or since. Those that live will answer, and be taken back.
+            self._group.lose(unchanged, died, connected=GivenUp.DEAF)
 
     async def find_gone(self, ranks: list[int]) -> list[int]:
         """Which of `ranks` have no connection to the input ROUTER; [] if all still have one after a while."""
@@ -121,13 +136,29 @@ async def watch_silence(group: Group) -> None:
             await _end_silence(group)
 
 
+async def win_back(group: Group) -> None:
+    """Ask engines that were given up and are still connected for a sign of life, ever more rarely. For ever.
+
+    A stopped process that goes on, a host that was suspended: nothing else would tell, for an engine with nothing to do
+    says nothing.
+    """
+    pause_s = _FIRST_SIGN_S
+    while True:
+        if group.ask_for_signs():
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_SIGN_S)
+        else:
+            await group.gave_up.wait()
+            pause_s = _FIRST_SIGN_S
+
+
 async def _end_silence(group: Group) -> None:
     """Lose the engines that are silent, but for those that say that they are paused: they were told to say nothing."""
     limit_s, owing = group.silence.limit_s, group.ranks_owing()
     silent = [rank for rank in owing if not await _is_paused(group, rank)]
     if silent:
         logger.warning("no engine output for %gs with in-flight requests; treating engine as dead", limit_s)
-        group.lose(silent, EngineSilent(limit_s), silent=True)
+        group.lose(silent, EngineSilent(limit_s), connected=GivenUp.SILENT)
 
 
 async def _is_paused(group: Group, rank: int) -> bool:

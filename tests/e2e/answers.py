@@ -131,6 +131,7 @@ async def ask(bench: Bench, **fields: Any) -> Said:
 
 async def ask_choices(bench: Bench, n: int, **fields: Any) -> list[Said]:
     """All choices of a chat answer asked for both ways."""
+    fields["n"] = n
     at_once = ok(await bench.chat(**fields)).json()
     text = (await ask_streamed(bench, **fields)).text
     said = [joined(text, index) for index in range(n)]
@@ -151,8 +152,12 @@ def ok(answer: httpx.Response) -> httpx.Response:
 
 def spelt(bench: Bench, text: str, per_tick: int = 1, *, ending: Ending = Ending()) -> Script:  # noqa: B008 - frozen
     """A script that says `text` in the tokens of the model, so many in a tick (0: all at once), then ends."""
-    tokenizer = bench.gateway.catalog.find("").text.tokenizer
-    return ticks(bench, tokenizer.encode(text, add_special_tokens=False), per_tick, ending)
+    return ticks(bench, encoded(bench, text), per_tick, ending)
+
+
+def encoded(bench: Bench, text: str) -> list[int]:
+    """Text in the tokens of the model."""
+    return bench.gateway.catalog.find("").text.tokenizer.encode(text, add_special_tokens=False)
 
 
 def by_character(bench: Bench, text: str) -> Script:

@@ -27,6 +27,7 @@ from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
 from smg_trio.gateway.state import Gateway
 from smg_trio.testing.fake_engine import FakeEngine
+from smg_trio.testing.lockstep import LockstepGroup
 from smg_trio.testing.notation import parse_script
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import LengthScript, Script, ScriptChooser
@@ -60,7 +61,7 @@ class Bench:
     shutdown: GatewayShutdown
     urls: list[str]
     nursery: trio.Nursery
-    dial: Callable[[EngineOptions, str, ScriptChooser], FakeEngine]
+    dial: Callable[[EngineOptions, str, ScriptChooser, LockstepGroup | None], FakeEngine]
     protocol: EngineProtocol
     engine_defaults: dict[str, Any]
     engines: list[FakeEngine] = field(default_factory=list)
@@ -104,11 +105,19 @@ class Bench:
         """Have the newest engine say this from now on."""
         self.engine.choose_script = self.script(says)
 
-    def start_engine(self, says: Says = COUNTING, *, worker: int = 0, **options: Any) -> FakeEngine:
-        """Start an engine that dials in to a worker."""
-        handshake = parse_worker_url(self.urls[worker]).handshake
+    def start_engine(
+        self,
+        says: Says = COUNTING,
+        *,
+        worker: int = 0,
+        handshake: str = "",
+        group: LockstepGroup | None = None,
+        **options: Any,
+    ) -> FakeEngine:
+        """Start an engine that dials in to a worker, or at an address; ranks in lockstep share a group."""
+        address = handshake or parse_worker_url(self.urls[worker]).handshake
         chosen = EngineOptions(**(self.engine_defaults | options))
-        engine = self.dial(chosen, handshake, self.script(says))
+        engine = self.dial(chosen, address, self.script(says), group)
         self.engines.append(engine)
         self.scopes[id(engine)] = trio.CancelScope()
         self.nursery.start_soon(self._run, engine)
@@ -240,8 +249,10 @@ async def open_gateway(
     shutdown = GatewayShutdown()
     with _zmq_context() as context:
 
-        def dial(options: EngineOptions, handshake: str, choose: ScriptChooser) -> FakeEngine:
-            return zmq_engine(options, handshake, choose_script=choose, context=context)
+        def dial(
+            options: EngineOptions, handshake: str, choose: ScriptChooser, group: LockstepGroup | None
+        ) -> FakeEngine:
+            return zmq_engine(options, handshake, choose_script=choose, group=group, context=context)
 
         async with trio.open_nursery() as nursery:
             running: RunningGateway = await nursery.start(
@@ -430,7 +441,7 @@ async def launched_gateway(
             )
             started = trio.Event()
             ports: list[int] = []
-            nursery.start_soon(_read_log, process, log, ports, started)
+            nursery.start_soon(read_log, process, log, ports, started)
             with trio.fail_after(PATIENCE_S):
                 await started.wait()
             if choose is not None:
@@ -445,20 +456,20 @@ async def launched_gateway(
             nursery.start_soon(engine.run)
             with trio.fail_after(PATIENCE_S):
                 await engine.wait_connected()
-                await _wait_ready(ports[0])
+                await wait_ready_at(ports[0])
             try:
                 yield Process(process, ports[0], log, model, url), engine
             finally:
                 nursery.cancel_scope.cancel()
 
 
-async def _wait_ready(port: int) -> None:
+async def wait_ready_at(port: int) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as http:
         while (await http.get("/readiness")).status_code != 200:
             await trio.lowlevel.checkpoint()
 
 
-async def _read_log(process: trio.Process, log: list[str], ports: list[int], started: trio.Event) -> None:
+async def read_log(process: trio.Process, log: list[str], ports: list[int], started: trio.Event) -> None:
     assert process.stderr is not None
     buffer = b""
     async for piece in process.stderr:

@@ -22,7 +22,7 @@ def path_of(route: Route) -> str:
 
 @pytest.mark.parametrize("lane", ["fast", "hypercorn"])
 async def test_every_route_but_the_probes_needs_the_key(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, api_key=KEY, http_lane=lane) as bench:
+    async with open_gateway(tmp_path, HELLO, connect=False, api_key=(KEY,), http_lane=lane) as bench:
         for route in ROUTES:
             answer = await bench.http.request(
                 route.method, path_of(route), content=b"{}" if route.method == "POST" else None
@@ -72,7 +72,7 @@ HEADERS: list[tuple[dict[str, str], bool]] = [
 
 
 async def test_the_key_is_read_as_clients_send_it(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, api_key=KEY) as bench:
+    async with open_gateway(tmp_path, HELLO, api_key=(KEY,)) as bench:
         for headers, accepted in HEADERS:
             lines = [f"{name}: {value}" for name, value in headers.items()]
             before = len(bench.engine.received)
@@ -100,7 +100,7 @@ TARGETS = [
 
 @pytest.mark.parametrize("lane", ["fast", "hypercorn"])
 async def test_no_other_spelling_of_a_path_gets_around_the_key(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, api_key=KEY, http_lane=lane) as bench:
+    async with open_gateway(tmp_path, HELLO, api_key=(KEY,), http_lane=lane) as bench:
         body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
         for target in TARGETS:
             head = f"POST {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -113,19 +113,19 @@ async def test_no_other_spelling_of_a_path_gets_around_the_key(tmp_path: Path, l
 
 
 async def test_a_key_of_any_characters_works(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, api_key="schlüssel") as bench:
+    async with open_gateway(tmp_path, HELLO, api_key=("schlüssel",)) as bench:
         raw: Any = [("authorization", "Bearer schlüssel".encode())]
         assert (await bench.http.get("/v1/models", headers=raw)).status_code == 200
 
 
 async def test_the_key_is_looked_at_before_the_body(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, api_key=KEY) as bench:
+    async with open_gateway(tmp_path, HELLO, api_key=(KEY,)) as bench:
         error_of(await bench.http.post("/v1/chat/completions", content=b"{"), 401)
         error_of(await bench.http.post("/tokenize", content=b"{", headers={"content-type": "text/plain"}), 401)
 
 
 async def test_metrics_and_models_do_not_show_the_key(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, api_key=KEY) as bench:
+    async with open_gateway(tmp_path, HELLO, api_key=(KEY,)) as bench:
         headers = {"authorization": f"Bearer {KEY}"}
         await bench.http.post("/v1/chat/completions", json={"model": MODEL, "messages": HI}, headers=headers)
         shown = (await bench.http.get(bench.metrics_url)).text

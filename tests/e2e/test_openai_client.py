@@ -193,7 +193,7 @@ async def test_completions_are_answered_whole_and_streamed(tmp_path: Path, proto
 
 
 async def test_faults_reach_the_client_as_its_own_exceptions(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, api_key="secret") as bench:
+    async with open_gateway(tmp_path, HELLO, api_key=("secret",)) as bench:
         async with bench.openai(api_key="wrong") as client:
             with pytest.raises(openai.AuthenticationError):
                 await client.chat.completions.create(model=MODEL, messages=HI)

@@ -22,7 +22,7 @@ async def test_the_version_is_the_packages(tmp_path: Path) -> None:
 
 
 async def test_ping_follows_readiness_without_a_key(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, api_key="secret") as bench:
+    async with open_gateway(tmp_path, HELLO, connect=False, api_key=("secret",)) as bench:
         assert (await bench.http.get("/ping")).status_code == 503
         bench.start_engine(HELLO)
         await bench.wait_ready()
@@ -65,7 +65,7 @@ async def test_without_engines_there_are_no_loads(tmp_path: Path) -> None:
 
 async def test_model_and_server_describe_themselves_without_secrets(tmp_path: Path) -> None:
     engine = {"supported_tasks": ("embed",), "max_model_len": 512}
-    async with open_gateway(tmp_path, HELLO, engine=engine, api_key="s3cret") as bench:
+    async with open_gateway(tmp_path, HELLO, engine=engine, api_key=("s3cret",)) as bench:
         key = {"authorization": "Bearer s3cret"}
         model = (await bench.http.get("/get_model_info", headers=key)).json()
         assert model["model_path"] == str(bench.model.directory)

@@ -45,6 +45,12 @@ async def test_models_are_listed_under_all_their_names_without_any_engine(tmp_pa
         assert listed["object"] == "list"
         assert (await bench.http.get("/v1/models/b/c")).json()["id"] == "b/c"
         assert error_of(await bench.http.get("/v1/models/d"), 404)["code"] == "model_not_found"
+        anthropic = {"anthropic-version": "2023-06-01"}
+        page = (await bench.http.get("/v1/models", headers=anthropic)).json()
+        assert [(model["type"], model["id"]) for model in page["data"]] == [
+            ("model", name) for name in ("a", "b/c", "gpt")
+        ]
+        assert (await bench.http.get("/v1/models/b/c", headers=anthropic)).json()["display_name"] == "b/c"
         bench.start_engine(HELLO, max_model_len=512)
         await bench.wait_ready()
         assert (await bench.http.get("/v1/models/gpt")).json()["max_model_len"] == 512
@@ -99,6 +105,15 @@ async def test_workers_can_be_asked_for_by_model(tmp_path: Path) -> None:
 
 
 # ---- tokenizing ------------------------------------------------------------------------------------------------
+
+
+async def test_the_tokenizer_tells_its_special_tokens_and_template(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
+        info = (await bench.http.get("/tokenizer_info")).json()
+        assert (info["bos_token"], info["eos_token"], info["pad_token"]) == (None, "<|im_end|>", "<|endoftext|>")
+        assert info["model_max_length"] == 8192
+        assert "<|im_start|>" in info["chat_template"]
+        error_of(await bench.http.get("/tokenizer_info", params={"model": "other"}), 404)
 
 
 async def test_texts_and_conversations_are_tokenized_and_back(tmp_path: Path) -> None:
@@ -253,7 +268,7 @@ async def test_browsers_may_not_read_answers_unless_told_so(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("allowed", ["http://a.test", "*"])
 async def test_named_origins_may_read_every_answer(tmp_path: Path, allowed: str) -> None:
-    async with open_gateway(tmp_path, HELLO, cors_allowed_origins=(allowed,), api_key="k") as bench:
+    async with open_gateway(tmp_path, HELLO, cors_allowed_origins=(allowed,), api_key=("k",)) as bench:
         origin = {"origin": "http://a.test"}
         keyed = origin | {"authorization": "Bearer k"}
         preflight = await bench.http.options(

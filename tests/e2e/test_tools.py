@@ -11,10 +11,24 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from smg_trio.core.outputs import FinishReason
-from smg_trio.testing.script import Ending
+from smg_trio.testing.script import HANG, Ending
 
-from .answers import CITY, T0, TOOLS, T, ask, ask_choices, ask_swept, by_character, ok, spelt, sweep
-from .harness import HI, MODEL, PATIENCE_S, TOKENSPEED, VLLM, Bench, error_of, open_gateway
+from .answers import CITY, T0, TOOLS, T, ask, ask_choices, ask_swept, encoded, ok, spelt, sweep, ticks
+from .harness import (
+    HI,
+    MODEL,
+    PATIENCE_S,
+    TOKENSPEED,
+    VLLM,
+    Bench,
+    chat_body,
+    connect,
+    error_of,
+    hang_up,
+    open_gateway,
+    post,
+    read_until,
+)
 
 ANY = 'E["x"]'
 LENGTH = Ending(FinishReason.LENGTH)
@@ -78,7 +92,6 @@ async def test_the_official_client_reads_the_same_calls_whole_and_streamed(tmp_p
             assert piece.function is not None
             arguments[piece.index] += piece.function.arguments or ""
         assert arguments == [call.function.arguments for call in calls]
-        assert len([piece for piece in pieces if piece.index == 0]) > 4, "arguments come as they are made"
         ids = [piece.id for piece in pieces if piece.id] + [call.id for call in calls]
         assert len(set(ids)) == 4
         assert all(re.fullmatch("call_[0-9a-f]{24}", call_id) for call_id in ids)
@@ -114,7 +127,8 @@ SWEPT = {
 async def test_however_the_ticks_are_cut_the_answer_is_the_same(tmp_path: Path, family: str) -> None:
     prose, first, second, markers = SWEPT[family]
     text = f"{prose}{first}\n{second}" if second else prose + first
-    async with open_gateway(tmp_path, ANY, special_tokens=markers, tool_call_parser=family) as bench:
+    options: dict[str, Any] = {"special_tokens": markers, "tool_call_parser": family, "engine": {"step_time_s": 5e-4}}
+    async with open_gateway(tmp_path, ANY, **options) as bench:
         said = await ask_swept(bench, text, sweep(bench, text), tools=TOOLS)
         assert (said.reasoning, said.content, said.finish) == ("", prose, "tool_calls")
         assert [(name, json.loads(arguments)) for name, arguments in said.calls] == [
@@ -125,23 +139,23 @@ async def test_however_the_ticks_are_cut_the_answer_is_the_same(tmp_path: Path, 
         await bench.wait_idle()
 
 
-@pytest.mark.parametrize(
-    "tail", ["4", "true", "null", '[1, {"a": 2}]', '{"a": {"b": "x"}}', '"\\\\"', '"}"', '"</tool_call>"', "-1.5e3"]
-)
-async def test_the_last_brace_is_never_lost(tmp_path: Path, tail: str) -> None:
+TAILS = ("4", "true", "null", '[1, {"a": 2}]', '{"a": {"b": "x"}}', '"\\\\"', '"}"', '"</tool_call>"', "-1.5e3")
+
+
+async def test_the_last_brace_is_never_lost(tmp_path: Path) -> None:
     begun = '<tool_call>\n{"name":"get_weather","arguments":{"city":"Oslo","days":'
-    ended = tail + "}}\n</tool_call>"
     async with open_gateway(tmp_path, ANY, tool_call_parser="hermes") as bench:
-        said = await ask_swept(bench, begun + ended, tools=TOOLS)
-        assert said.shown == ("", "", [("get_weather", f'{{"city":"Oslo","days":{tail}}}')], "tool_calls")
+        for tail in TAILS:
+            said = await ask_swept(bench, f"{begun}{tail}}}}}\n</tool_call>", tools=TOOLS)
+            assert said.shown == ("", "", [("get_weather", f'{{"city":"Oslo","days":{tail}}}')], "tool_calls")
 
 
-@pytest.mark.parametrize("separator", [";", "; ", ";\n", "\n"])
-async def test_llama_calls_are_parted_in_many_ways(tmp_path: Path, separator: str) -> None:
+async def test_llama_calls_are_parted_in_many_ways(tmp_path: Path) -> None:
     calls = ['{"name":"get_weather","parameters":{"city":"Oslo"}}', '{"name":"ping","parameters":{}}']
     async with open_gateway(tmp_path, ANY, tool_call_parser="llama3_json") as bench:
-        said = await ask_swept(bench, separator.join(calls), tools=TOOLS)
-        assert said.shown == ("", "", [("get_weather", '{"city":"Oslo"}'), ("ping", "{}")], "tool_calls")
+        for separator in (";", "; ", ";\n", "\n"):
+            said = await ask_swept(bench, separator.join(calls), tools=TOOLS)
+            assert said.shown == ("", "", [("get_weather", '{"city":"Oslo"}'), ("ping", "{}")], "tool_calls")
 
 
 async def test_json_that_is_no_declared_call_is_text_and_never_lost(tmp_path: Path) -> None:
@@ -154,15 +168,40 @@ async def test_json_that_is_no_declared_call_is_text_and_never_lost(tmp_path: Pa
 
 
 async def test_xml_values_keep_their_text_and_get_their_types(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, ANY, tool_call_parser="qwen3_coder") as bench:
+    long = "fifty characters of text that are one token here, "
+    async with open_gateway(tmp_path, ANY, words=f'E["{long}"]', tool_call_parser="qwen3_coder") as bench:
         for days, read in (("3", 3), ("2026-01-15", "2026-01-15")):
             said = await ask_swept(bench, xml(("city", 'Os<lo>\n"x"'), ("days", days)), tools=TOOLS)
             assert json.loads(said.calls[0][1]) == {"city": 'Os<lo>\n"x"', "days": read}
-        long = "ab " * 4000
-        bench.say(spelt(bench, xml(("city", long)), 100))
-        said = await ask(bench, tools=TOOLS)
-        assert json.loads(said.calls[0][1]) == {"city": long}
-        assert said.pieces[0] > 20, "a long value is not held back"
+        begun, ended = xml(("city", "X")).split("X")
+        ids = [*encoded(bench, begun), *[bench.model.id_of(long)] * 1000, *encoded(bench, ended)]
+        bench.say(ticks(bench, ids, 10))
+        assert json.loads((await ask(bench, tools=TOOLS)).calls[0][1]) == {"city": long * 1000}
+
+
+BEGUN = {
+    "hermes": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo and',
+    "qwen3_coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo and",
+    "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+    '{"city": "Oslo and',
+    "pythonic": '[get_weather(city="Oslo and',
+    "passthrough": '{"city": "Oslo and',
+}
+
+
+@pytest.mark.parametrize("family", BEGUN)
+async def test_arguments_come_while_the_model_still_writes_them(tmp_path: Path, family: str) -> None:
+    options: dict[str, Any] = {"special_tokens": KIMI_MARKERS, "tool_call_parser": family}
+    async with open_gateway(tmp_path, ANY, **options) as bench:
+        bench.say(spelt(bench, BEGUN[family], ending=HANG))
+        choice = NAMED if family == "passthrough" else "auto"
+        stream = await connect(bench.port)
+        await stream.send_all(post("/v1/chat/completions", chat_body(tools=TOOLS, tool_choice=choice, stream=True)))
+        text = (await read_until(stream, b" and")).decode()
+        assert '"name":"get_weather"' in text
+        assert "".join(re.findall(r'"arguments":"((?:[^"\\]|\\.)*)"', text)).endswith("Oslo and")
+        await hang_up(stream, reset=False)
+        await bench.wait_idle()
 
 
 async def test_kimi_keeps_the_model_s_own_ids_and_no_marker_shows(tmp_path: Path) -> None:
@@ -174,9 +213,8 @@ async def test_kimi_keeps_the_model_s_own_ids_and_no_marker_shows(tmp_path: Path
             calls = [("get_weather", '{"city":"Oslo","days":2}'), ("ping", "{}")]
             assert said.shown == ("", "ok", calls, "tool_calls")
             assert said.ids == ["functions.get_weather:3", "functions.ping:4"]
-        plain = await ask_swept(bench, text.removesuffix("\n"), tools=TOOLS, tool_choice="none")
-        assert plain.content == text.strip() if plain.content.count("<|") else "ok" in plain.content
-        assert not plain.calls
+        said = await ask_swept(bench, text, tools=TOOLS, tool_choice="none", skip_special_tokens=False)
+        assert said.shown == ("", text, [], "stop")
 
 
 async def test_special_tokens_show_only_if_asked_for_and_markup_never_does(tmp_path: Path) -> None:
@@ -191,18 +229,20 @@ async def test_special_tokens_show_only_if_asked_for_and_markup_never_does(tmp_p
 HARMONY_CALL = '<|message|>{"city":"Oslo"}<|call|>'
 
 
-@pytest.mark.parametrize(
-    "header",
-    ["to=functions.get_weather<|channel|>commentary json", "<|channel|>commentary to=functions.get_weather json"],
+HEADERS = (
+    " to=functions.get_weather<|channel|>commentary json",
+    "<|channel|>commentary to=functions.get_weather json",
 )
-async def test_harmony_channels_are_thought_call_and_content(tmp_path: Path, header: str) -> None:
-    start = "<|start|>assistant" + ("" if header.startswith("<") else " ")
-    text = f"<|channel|>analysis<|message|>t<|end|>{start}{header}{HARMONY_CALL}"
+
+
+async def test_harmony_channels_are_thought_call_and_content(tmp_path: Path) -> None:
+    thought = "<|channel|>analysis<|message|>t<|end|>"
     options: dict[str, Any] = {"tool_call_parser": "gpt-oss", "reasoning_parser": "gpt-oss"}
     async with open_gateway(tmp_path, ANY, special_tokens=HARMONY_MARKERS, **options) as bench:
-        said = await ask_swept(bench, text, tools=TOOLS)
-        assert said.shown == ("t", "", [("get_weather", '{"city":"Oslo"}')], "tool_calls")
-        final = text.partition("<|start|>")[0] + "<|start|>assistant<|channel|>final<|message|>Hello"
+        for header in HEADERS:
+            said = await ask_swept(bench, f"{thought}<|start|>assistant{header}{HARMONY_CALL}", tools=TOOLS)
+            assert said.shown == ("t", "", [("get_weather", '{"city":"Oslo"}')], "tool_calls")
+        final = f"{thought}<|start|>assistant<|channel|>final<|message|>Hello"
         for tools in ({"tools": TOOLS}, {}):
             assert (await ask_swept(bench, final, **tools)).shown == ("t", "Hello", [], "stop")
 
@@ -210,35 +250,33 @@ async def test_harmony_channels_are_thought_call_and_content(tmp_path: Path, hea
 CHOICES: dict[str, Any] = {"auto": "auto", "required": "required", "named": NAMED}
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("parser", ["hermes", "passthrough"])
-async def test_a_call_cut_by_length_ends_in_length(tmp_path: Path, choice: str, parser: str) -> None:
-    if parser == "hermes":
-        text = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Os'
-    else:
-        text = {"auto": "plain", "required": '[{"name": "get_weather", "parameters": {"city": "Os'}.get(
-            choice, '{"city": "Os'
-        )
+CUT = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Os'
+CUTS = {
+    "hermes": dict.fromkeys(CHOICES, CUT),
+    "passthrough": {"required": '[{"name": "get_weather", "parameters": {"city": "Os', "named": '{"city": "Os'},
+}
+
+
+@pytest.mark.parametrize("parser", CUTS)
+async def test_a_call_cut_by_length_ends_in_length(tmp_path: Path, parser: str) -> None:
     async with open_gateway(tmp_path, ANY, tool_call_parser=parser) as bench:
-        scripts = [spelt(bench, text, size, ending=LENGTH) for size in (1, 3, 0)]
-        said = await ask_swept(bench, text, scripts, tools=TOOLS, tool_choice=CHOICES[choice])
-        if text == "plain":
-            assert said.shown == ("", "plain", [], "length")
-        else:
+        for choice, text in CUTS[parser].items():
+            scripts = [spelt(bench, text, size, ending=LENGTH) for size in (1, 3, 0)]
+            said = await ask_swept(bench, text, scripts, tools=TOOLS, tool_choice=CHOICES[choice])
             assert said.shown == ("", "", [("get_weather", '{"city": "Os')], "length")
 
 
-@pytest.mark.parametrize("thought", ["", "<think>\nhm\n</think>\n\n"])
-async def test_forced_calls_have_one_shape_in_both_modes(tmp_path: Path, thought: str) -> None:
+async def test_forced_calls_have_one_shape_in_both_modes(tmp_path: Path) -> None:
     said = {
         "required": ('[{"name": "get_weather", "parameters": {"city": "Oslo"}}]', "tool_calls"),
         "named": ('{"city": "Oslo"}', "stop"),
     }
     async with open_gateway(tmp_path, ANY, tool_call_parser="passthrough") as bench:
         for choice, (text, finish) in said.items():
-            answer = await ask_swept(bench, thought + text, tools=TOOLS, tool_choice=CHOICES[choice])
-            assert answer.shown[1:] == ("", [("get_weather", '{"city": "Oslo"}')], finish)
-            assert answer.reasoning.strip() == ("hm" if thought else "")
+            for thought in ("", "<think>\nhm\n</think>\n\n"):
+                answer = await ask_swept(bench, thought + text, tools=TOOLS, tool_choice=CHOICES[choice])
+                assert answer.shown[1:] == ("", [("get_weather", '{"city": "Oslo"}')], finish)
+                assert answer.reasoning.strip() == ("hm" if thought else "")
 
 
 async def test_forced_calls_come_in_the_family_s_own_form(tmp_path: Path) -> None:
@@ -315,43 +353,43 @@ async def test_choices_have_a_parser_each(tmp_path: Path) -> None:
             alone.append((await ask(bench, tools=TOOLS)).shown)
         assert [shown[3] for shown in alone] == ["tool_calls", "stop", "tool_calls"]
         bench.say(lambda request: scripts[(request.seed or 0) - 1])
-        said = await ask_choices(bench, 3, n=3, seed=1, tools=TOOLS)
+        said = await ask_choices(bench, 3, seed=1, tools=TOOLS)
         assert [one.shown for one in said] == alone
         assert len({call_id for one in said for call_id in one.ids}) == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments"),
-    [
-        ('[get_weather(city="Oslo", days=2)]', {"city": "Oslo", "days": 2}),
-        ('[get_weather(xs=[[1,2],[3]], d={"a": None, "b": True})]', {"xs": [[1, 2], [3]], "d": {"a": None, "b": True}}),
-        (f"[get_weather(city='it\\'s\\n{CITY}')]", {"city": f"it's\n{CITY}"}),
-    ],
-)
-async def test_pythonic_values_become_json(tmp_path: Path, text: str, arguments: Any) -> None:
+async def test_pythonic_values_become_json(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, ANY, tool_call_parser="pythonic") as bench:
-        said = await ask_swept(bench, text, tools=TOOLS)
-        assert [(name, json.loads(shown)) for name, shown in said.calls] == [("get_weather", arguments)]
-        assert (said.content, said.finish) == ("", "tool_calls")
+        for text, arguments in (
+            ('city="Oslo", days=2', {"city": "Oslo", "days": 2}),
+            ('xs=[[1,2],[3]], d={"a": None, "b": True}', {"xs": [[1, 2], [3]], "d": {"a": None, "b": True}}),
+            (f"city='it\\'s\\n{CITY}'", {"city": f"it's\n{CITY}"}),
+        ):
+            said = await ask_swept(bench, f"[get_weather({text})]", tools=TOOLS)
+            assert [(name, json.loads(shown)) for name, shown in said.calls] == [("get_weather", arguments)]
+            assert (said.content, said.finish) == ("", "tool_calls")
         broken = await ask_swept(bench, "[1, 2, get_weather(", tools=TOOLS)
         assert broken.shown == ("", "[1, 2, get_weather(", [], "stop")
 
 
 async def test_a_stop_string_inside_a_call_ends_it_there(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, ANY, tool_call_parser="hermes") as bench:
-        for script in (by_character(bench, OSLO), spelt(bench, OSLO, 1)):
-            bench.say(script)
+        for size in (1, 3, 0):
+            bench.say(spelt(bench, OSLO, size, ending=HANG))
             said = await ask(bench, tools=TOOLS, stop=["days"])
             assert (said.content, said.stop_reason) == ("", "days")
             assert said.calls == [("get_weather", '{"city": "Oslo", "')]
-            assert said.finish == "tool_calls"
+            assert said.finish == "stop", "it must not look like a call that may be run"
+        bench.say(spelt(bench, f"{OSLO} and", ending=HANG))
+        said = await ask(bench, tools=TOOLS, stop=["</tool_call>"])
+        assert (said.finish, said.stop_reason) == ("tool_calls", "</tool_call>")
         await bench.wait_idle()
-        assert len(bench.engine.aborts) == 4
+        await bench.engine.wait_until(lambda: len(bench.engine.aborts) == 8)
 
 
 async def test_usage_counts_every_token_of_a_call(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, ANY, tool_call_parser="hermes") as bench:
-        ids = bench.gateway.catalog.find("").text.tokenizer.encode(OSLO, add_special_tokens=False)
+        ids = encoded(bench, OSLO)
         bench.say(spelt(bench, OSLO, 3))
         said = await ask(bench, tools=[T])
         assert said.usage["completion_tokens"] == len(ids) + 1

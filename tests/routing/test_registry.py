@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from smg_trio.core.errors import Conflict, EngineDead, InvalidRequest, ModelNotFound, NoReadyWorker, NotFound
+from smg_trio.core.errors import Conflict, EngineDead, InvalidRequest, NoReadyWorker, NotFound
 from smg_trio.core.workers import (
     BreakerOverrides,
     HealthOverrides,
@@ -45,9 +45,9 @@ async def test_a_lease_counts_as_load_until_it_is_closed(tmp_path, autojump_cloc
         assert (bench.registry.load("a"), bench.registry.selections("a")) == (0, 1)
 
 
-async def test_an_unknown_model_and_a_model_without_ready_worker_are_told_apart(tmp_path, autojump_clock):
+async def test_a_model_without_a_worker_or_without_a_ready_one_is_refused_with_the_reason(tmp_path, autojump_clock):
     async with fleet(tmp_path) as bench:
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NoReadyWorker, match=r"none is registered"):
             bench.lease()
         await bench.registry.add(bench.spec("a"))
         with pytest.raises(NoReadyWorker, match=r"No worker for model `m` is ready \(ipc://.*/a: .+\)") as caught:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from smg_trio.config import POLICIES, Settings, check_settings
+from smg_trio.config import POLICIES, Settings
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
 from smg_trio.routing.breaker import BreakerLimits
@@ -21,6 +21,7 @@ from smg_trio.routing.rules import (
     routing_key_of,
     rules_of,
 )
+from smg_trio.settings_checks import check_settings
 
 
 def test_the_settings_defaults_are_the_rooms_defaults():

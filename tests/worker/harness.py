@@ -61,8 +61,15 @@ class Bench:
     dial: Callable[[EngineOptions, ScriptChooser, LockstepGroup | None], FakeEngine]
     protocol: EngineProtocol
     group: LockstepGroup | None = None
+    memory: MemoryNetwork | None = None
     engines: list[FakeEngine] = field(default_factory=list)
     scopes: dict[int, trio.CancelScope] = field(default_factory=dict)
+
+    @property
+    def network(self) -> MemoryNetwork:
+        """The network of a bench in memory, for hand-made engines."""
+        assert self.memory is not None
+        return self.memory
 
     def start_engine(
         self, rank: int = 0, *, script: ScriptChooser = lambda request: LengthScript(), **options: Any
@@ -122,7 +129,7 @@ async def memory_bench(
     async with trio.open_nursery() as nursery:
         await nursery.start(worker.run)
         group = LockstepGroup(engine_count) if lockstep else None
-        yield Bench(worker, nursery, dial, protocol, group)
+        yield Bench(worker, nursery, dial, protocol, group, network)
         nursery.cancel_scope.cancel()
 
 

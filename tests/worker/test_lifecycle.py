@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgpack
 import pytest
 import trio
 from trio.testing import MockClock
@@ -292,6 +293,24 @@ async def test_an_engine_that_vanishes_in_its_handshake_leaves_room_for_the_next
         assert bench.worker.state is WorkerState.PENDING
         await bench.ready()
         assert len(tokens(await collect(bench.worker, request()))) == 4
+
+
+async def test_an_engine_whose_ready_is_lost_serves_by_its_registration(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with memory_bench(tmp_path) as bench:
+        identity, addresses = b"\x00\x00", bench.worker.addresses
+        handshake = bench.network.dial_handshake(addresses.handshake, identity)
+        handshake.send_nowait([msgpack.packb({"status": "HELLO", "local": False, "headless": True})])
+        await handshake.receive_many()
+        registration = {"max_model_len": 100, "vllm_version": "0.32.0", "data_parallel_size": 1}
+        engine = bench.network.dial_input(addresses.input, identity)
+        engine.send_nowait([msgpack.packb(registration)])
+        began = trio.current_time()
+        with trio.fail_after(30):
+            await bench.worker.wait_state(WorkerState.READY)
+        assert trio.current_time() - began == pytest.approx(5.0)
+        assert "its READY is missing" in caplog.text
 
 
 async def test_garbage_and_strangers_at_the_handshake_disturb_nobody(tmp_path: Path, autojump_clock: MockClock) -> None:
