@@ -1,4 +1,4 @@
-"""Sessions: lint, types, imports, tests, docs, bench, interop. Each installs what it needs into its own environment."""
+"""Sessions: lint, types, imports, tests, docs, bench, interop, clients. Each installs what it needs by itself."""
 
 from __future__ import annotations
 
@@ -55,11 +55,60 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def interop(session: nox.Session) -> None:
-    """Against a real headless vLLM engine and vLLM's own API server (CPU builds, about ten minutes)."""
+    """Against real vLLM engines, vLLM's own API server (CPU builds) and TokenSpeed's own wire modules: 15 minutes."""
     session.install("-e", ".[dev,interop]")
     engine = session.virtualenv.location + "-engine"
     session.run("python", "scripts/interop_env.py", engine)
+    # Its dependencies are GPU builds; what the tests use of it needs none of them.
+    tokenspeed = engine + "-tokenspeed"
+    session.run(
+        f"{engine}/bin/python", "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", tokenspeed,
+        "tokenspeed==0.1.1", external=True,
+    )  # fmt: skip
     session.run(
         "pytest", "tests/interop", "-m", "interop", *session.posargs,
-        env={"SMG_TRIO_INTEROP_PYTHON": f"{engine}/bin/python"},
+        env={"SMG_TRIO_INTEROP_PYTHON": f"{engine}/bin/python", "SMG_TRIO_INTEROP_TOKENSPEED": tokenspeed},
     )  # fmt: skip
+
+
+CLIENTS = {
+    "libraries": (
+        (
+            "openai[realtime]>=3.57",
+            "anthropic>=2.14",
+            "langchain-openai>=1.7",
+            "langchain-anthropic>=1.7",
+            "litellm>=1.110",
+            "pydantic-ai-slim[openai,anthropic]>=2.60",
+            "openai-agents>=0.24",
+        ),
+        ("openai", "anthropic", "langchain", "litellm", "agents", "node"),
+    ),
+    # Wants an older jiter than the newest openai does.
+    "instructor": (("instructor>=1.17",), ("instructor",)),
+    "evaluations": (("lm-eval[api]>=0.4.12", "transformers>=5", "inspect-ai>=0.3.280", "openai>=3"), ("evaluations",)),
+    "benchmarks": (("openai>=3",), ("benchmarks",)),
+}
+"""Kits of clients that can share an environment: what is installed, and the tests that then run."""
+LOAD_GENERATORS = ("guidellm", "aiperf")
+
+
+@nox.session
+@nox.parametrize("kit", [nox.param(kit, id=kit) for kit in CLIENTS])
+def clients(session: nox.Session, kit: str) -> None:
+    """Real client libraries against a gateway with a fake engine; `vllm bench serve` where an interop python is set."""
+    packages, subjects = CLIENTS[kit]
+    session.install("-e", ".", "httpx", "pytest", "pytest-trio", "pytest-timeout", *packages)
+    environment = {"SMG_TRIO_CLIENTS": "1"}
+    if kit == "benchmarks":
+        environment |= {f"SMG_TRIO_CLIENTS_{name.upper()}": _program(session, name) for name in LOAD_GENERATORS}
+    files = [f"tests/clients/test_{subject}.py" for subject in subjects]
+    session.run("pytest", "--disable-warnings", *files, *session.posargs, env=environment)
+
+
+def _program(session: nox.Session, name: str) -> str:
+    """A program in an environment of its own, for its requirements contradict ours."""
+    environment = f"{session.virtualenv.location}-{name}"
+    session.run("python", "-m", "venv", environment)
+    session.run(f"{environment}/bin/python", "-m", "pip", "install", "--quiet", name, external=True)
+    return f"{environment}/bin/{name}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from secrets import token_hex
 
 import trio
 
@@ -14,6 +13,7 @@ from smg_trio.api.openai.chat_stream import ChatChunkWriter
 from smg_trio.api.sse import CONTENT_TYPE
 from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.random_digits import random_digits
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.prepare import PreparedRequest
 
@@ -56,7 +56,7 @@ def response_id(prefix: str, request: Request, own: str | None) -> str:
     """The answer's id: made of the client's own request id where there is one, else random."""
     if own is None and request.client_named_request:
         own = request.request_id
-    return f"{prefix}{own or token_hex(16)}"
+    return f"{prefix}{own or random_digits(32)}"
 
 
 def chat_answer(chat: ChatRequest, prepared: PreparedRequest) -> ChatAnswer:

@@ -1,20 +1,31 @@
-"""``GET /v1/models`` and ``GET /v1/models/{model}``: from our own knowledge, whatever the workers do."""
+"""``GET /v1/models`` and ``GET /v1/models/{model}``: from our own knowledge, whatever the workers do.
+
+OpenAI and Anthropic have the same paths; Anthropic's clients name themselves by the header that their API demands.
+"""
 
 from __future__ import annotations
 
-from smg_trio.api.openai.models import ModelCard, list_models, show_model
+from smg_trio.api.anthropic import models as anthropic_models
+from smg_trio.api.openai import models as openai_models
+from smg_trio.api.openai.models import ModelCard
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+
+_ANTHROPIC = "anthropic-version"
 
 
 async def models(gateway: Gateway, request: Request) -> Response:
     """Every name a client may ask for."""
-    return json_response(list_models([_card(gateway, name) for name in gateway.catalog.names()]))
+    cards = [_card(gateway, name) for name in gateway.catalog.names()]
+    shape = anthropic_models if _ANTHROPIC in request.headers else openai_models
+    return json_response(shape.list_models(cards))
 
 
 async def model(gateway: Gateway, request: Request) -> Response:
     """One model by its name. Raises ModelNotFound."""
-    return json_response(show_model(_card(gateway, request.path_parameters["model"])))
+    card = _card(gateway, request.path_parameters["model"])
+    shape = anthropic_models if _ANTHROPIC in request.headers else openai_models
+    return json_response(shape.show_model(card))
 
 
 def _card(gateway: Gateway, name: str) -> ModelCard:

@@ -14,6 +14,7 @@ from smg_trio.api.tokenize import (
     parse_tokenize_texts_request,
     tokenize_body,
     tokenize_texts_body,
+    tokenizer_info_body,
 )
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
@@ -56,6 +57,13 @@ async def detokenize(gateway: Gateway, request: Request) -> Response:
     asked = parse_detokenize_request(request.body)
     tokenizer = gateway.catalog.find(asked.model).text.tokenizer
     return json_response(detokenize_body(tokenizer.decode(asked.batch[0], skip_special_tokens=False)))
+
+
+async def tokenizer_info(gateway: Gateway, request: Request) -> Response:
+    """vLLM's ``/tokenizer_info``: named special tokens and chat template, for clients that tokenize through us."""
+    text = gateway.catalog.find(request.query.get("model", "")).text
+    template = None if text.chat_template is None else text.chat_template.source
+    return json_response(tokenizer_info_body(text.tokenizer.special_tokens, text.context_length, template))
 
 
 async def tokenize_texts(gateway: Gateway, request: Request) -> Response:

@@ -20,12 +20,13 @@ from smg_trio.api.worker_specs import (
 )
 from smg_trio.api.workers import application_value, worker_value, workers_value
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.errors import NotFound
+from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.workers import WorkerApplication, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.models import model_of_worker
 from smg_trio.gateway.state import Gateway
 from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
+from smg_trio.settings_checks import dp_aware_refusal
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -60,7 +61,7 @@ async def add_worker(gateway: Gateway, request: Request) -> Response:
     application = WorkerApplication(
         worker_id=worker_id,
         url=body.url,
-        model_id=body.model_id or _own_model(gateway) or "",
+        model_id=body.model_id or gateway.own_model or "",
         runtime_type=body.runtime_type or "vllm",
     )
     gateway.registry.apply(application, partial(_make_spec, gateway, body, worker_id))
@@ -73,11 +74,13 @@ async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str) -> Work
     spec = worker_spec(
         body,
         worker_id,
-        model_id=_own_model(gateway),
+        model_id=gateway.own_model,
         default_protocol=_default_protocol(gateway),
         tool_parsers=tool_parser_names(),
         reasoning_parsers=reasoning_parser_names(),
     )
+    if gateway.settings.dp_aware and spec.engine_count > 1:
+        raise InvalidRequest(dp_aware_refusal(spec.url, spec.engine_count))
     return await model_of_worker(gateway, spec)
 
 
@@ -104,13 +107,6 @@ async def remove_worker(gateway: Gateway, request: Request) -> Response:
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
     gateway.registry.drain(worker_id)
     return _json(accepted_value(worker_id, "removal"), 202)
-
-
-def _own_model(gateway: Gateway) -> str | None:
-    try:
-        return gateway.catalog.find("").model_id
-    except NotFound:
-        return None
 
 
 def _default_protocol(gateway: Gateway) -> EngineProtocol | None:
