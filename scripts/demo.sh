@@ -3,5 +3,6 @@
 # Arguments go to `python -m smg_trio demo`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+extras=plain
 source scripts/setup.sh
 exec .venv/bin/python -m smg_trio demo "$@"

@@ -1,4 +1,4 @@
-# Sourced: makes .venv with this project installed in it, once per state of pyproject.toml and set of extras ($1).
+# Sourced: makes .venv with this project installed in it, once per state of pyproject.toml and set of extras ($extras).
 find_python() {
     local candidate
     for candidate in "${PYTHON:-}" python3 python3.13 python3.12 python3.11 python; do
@@ -11,10 +11,9 @@ find_python() {
     return 1
 }
 
-extras="${1:-}"
-stamp=".venv/.installed-${extras:-plain}"
+stamp=".venv/.installed-${extras:=plain}"
 if [ ! -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
     [ -x .venv/bin/python ] || "$(find_python)" -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".${extras:+[$extras]}"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".$([ "$extras" = plain ] || echo "[$extras]")"
     touch "$stamp"
 fi

@@ -3,5 +3,6 @@
 # Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source scripts/setup.sh dev
+extras=dev
+source scripts/setup.sh
 exec .venv/bin/python -m pytest -n 2 "$@"

@@ -9,7 +9,6 @@ checked later too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from smg_trio.api.constraints import parse_structured_output
@@ -32,6 +31,7 @@ from smg_trio.api.fields import (
 )
 from smg_trio.api.limits import RequestLimits
 from smg_trio.core.errors import UnsupportedFeature
+from smg_trio.core.records import record
 from smg_trio.core.requests import RepetitionDetection, StructuredOutput
 
 MAX_BAD_WORDS = 128
@@ -41,7 +41,7 @@ _MAX_SALT_CHARS = 128
 _SALT_FORBIDDEN = frozenset("@/\\\x00")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SamplingFields:
     """Everything a request says about sampling; None = the client is silent.
 

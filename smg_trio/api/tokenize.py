@@ -99,6 +99,17 @@ def tokenize_body(token_ids: Sequence[int], max_model_len: int, token_strs: Sequ
     return encode_text(dump(value))
 
 
+def tokenizer_info_body(
+    special_tokens: Mapping[str, str], max_model_len: int | None, chat_template: str | None
+) -> bytes:
+    """The answer of ``/tokenizer_info``; `special_tokens` by name (``eos_token``, ...), absent ones become null."""
+    value: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_model_len}
+    value |= dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token")) | {**special_tokens}
+    if chat_template is not None:
+        value["chat_template"] = chat_template
+    return encode_text(dump(value))
+
+
 def parse_detokenize_request(body: bytes) -> DetokenizeRequest:
     """Read a ``/detokenize`` body.
 

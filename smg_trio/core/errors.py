@@ -191,12 +191,21 @@ class SlowConsumer(GatewayFault):
 
 
 class ConfigError(SmgError):
-    """A setting is wrong; raised at start only. ``option`` is the flag, ``remedy`` what to do."""
+    """A setting is wrong; raised at start only.
+
+    Attributes:
+        option: the flag.
+        problem: what is wrong, with the value unless it is secret.
+        remedy: what to do.
+        origin: where the value came from, if not from the flag: a variable, a file and key.
+    """
 
     code = "config_error"
 
-    def __init__(self, option: str, problem: str, remedy: str = "") -> None:
-        super().__init__(f"{option}: {problem}" + (f" {remedy}" if remedy else ""))
+    def __init__(self, option: str, problem: str, remedy: str = "", *, origin: str = "") -> None:
+        where = f" (from {origin})" if origin else ""
+        super().__init__(f"{option}{where}: {problem}" + (f" {remedy}" if remedy else ""))
         self.option = option
+        self.origin = origin
         self.problem = problem
         self.remedy = remedy

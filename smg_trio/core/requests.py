@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from smg_trio.core.records import record
+
 StructuredKind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 
 
@@ -42,7 +44,7 @@ class RepetitionDetection:
     min_count: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SamplingParams:
     """Sampling of one sequence, in engine terms; defaults are the engines' own.
 
@@ -134,7 +136,7 @@ class TensorValue:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GenerationRequest:
     """One sequence asked of one engine.
 

@@ -13,6 +13,7 @@ from smg_trio.api.errors import error_event
 from smg_trio.api.sse import DONE, KEEP_ALIVE
 from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
+from smg_trio.gateway.access import current
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.decode import ChoiceDecoder
@@ -79,6 +80,7 @@ class MeasuredAnswer:
     """
 
     __slots__ = (
+        "_access",
         "_closed",
         "_deadline",
         "_expired",
@@ -113,6 +115,9 @@ class MeasuredAnswer:
         self._expired: RequestTimeout | None = None
         model = prepared[0].model.model_id
         self._metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming)
+        self._access = current.get()
+        if self._access is not None:
+            self._access.model, self._access.streaming = model, streaming
         self._deadline = gateway.deadlines.start(self._expire)
         gateway.answer_begins()
 
@@ -134,6 +139,8 @@ class MeasuredAnswer:
     def note_failure(self, error: SmgError) -> None:
         """Count the answer as failed."""
         self._metrics.failed(error.code)
+        if self._access is not None:
+            self._access.error = error.code
 
     async def _first_updates(self) -> list[ChoiceUpdate]:
         gateway = self.gateway
@@ -154,7 +161,10 @@ class MeasuredAnswer:
                 await self._pause_before_retry(attempts, error)
             else:
                 self.heard = True
-                self._metrics.first_output(self._started, trio.current_time())
+                now = trio.current_time()
+                self._metrics.first_output(self._started, now)
+                if self._access is not None:
+                    self._access.first_output = now
                 return updates
 
     async def _pause_before_retry(self, attempts: Attempts, error: SmgError) -> None:
@@ -166,7 +176,7 @@ class MeasuredAnswer:
                 self._metrics.retries_exhausted()
             raise error
         self._metrics.retried(attempts.made, delay_s)
-        logger.info("attempt %d failed (%s); trying again", attempts.made, error.message)
+        logger.info("attempt %d failed (%s); trying again", attempts.made, error.message, extra=about(self.answer))
         await trio.sleep(delay_s)
         self.answer = Answer(self._prepared)
 
@@ -180,7 +190,15 @@ class MeasuredAnswer:
         if self._permit is not None:
             self._permit.close()
         self.gateway.answer_ends()
-        self._metrics.ended(self._started, trio.current_time(), self.answer.usage())
+        usage = self.answer.usage()
+        self._metrics.ended(self._started, trio.current_time(), usage)
+        if self._access is not None:
+            self._access.answer_ended(usage, self.answer.worker_urls)
+
+
+def about(answer: Answer) -> dict[str, object]:
+    """What a log line about an answer carries beside its words."""
+    return {"fields": {"worker": ",".join(sorted(answer.worker_urls))}}
 
 
 async def fold_answer(measured: MeasuredAnswer, fold: Fold) -> bytes:
@@ -300,7 +318,7 @@ class AnswerStream:
             if self._plain is not None:
                 self._measured.note_failure(error)
             self.close()
-            logger.warning("stream ended with an error: %s", error.message)
+            logger.warning("stream ended with an error: %s", error.message, extra=about(self._measured.answer))
             return self._style.failed(error)
 
     async def _next(self) -> bytes:

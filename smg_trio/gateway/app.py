@@ -14,7 +14,7 @@ from werkzeug.exceptions import NotFound as RouteNotFound
 
 from smg_trio.core.errors import ClientFault, NotFound, RequestTooLarge, Unauthorized
 from smg_trio.gateway.cors import cors_headers, preflight
-from smg_trio.gateway.handling import check_key, failure, handle, request_id_of
+from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
@@ -70,7 +70,7 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
     async def view() -> None:
         headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
         try:
-            check_key(gateway.settings.api_key, headers)
+            gateway.keys.check(headers)
         except Unauthorized as error:
             # Refused in the handshake, with the body and status that HTTP would get.
             quart.abort(_quart_response_of_error(failure(error)))
@@ -107,15 +107,16 @@ def _quart_response(gateway: Gateway, response: Response) -> quart.Response:
     if isinstance(response.body, bytes):
         outgoing.set_data(response.body)
     else:
-        outgoing.response = _StreamBody(response.body)
+        outgoing.response = _StreamBody(response.body, response.on_end)
     return outgoing
 
 
 class _StreamBody(ResponseBody):
     """A `ByteStream` as Quart iterates it; leaving the context, however, closes the stream."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: ByteStream, on_end: Callable[[bool], None] | None) -> None:
         self._stream = stream
+        self._on_end = on_end
 
     async def __aenter__(self) -> AsyncIterable[bytes]:
         return self
@@ -123,7 +124,10 @@ class _StreamBody(ResponseBody):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        complete = kind is None and self._stream.ended
         self._stream.close()
+        if self._on_end is not None:
+            self._on_end(complete)
 
     def __aiter__(self) -> AsyncGenerator[bytes, None]:
         return self._chunks()
@@ -145,11 +149,13 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
             return _quart_response_of_error(response)
         response = failure(_fault_of(error, incoming.method, incoming.path))
         headers = {name.lower(): value for name, value in incoming.headers.items()}
-        response.headers.append(("x-request-id", request_id_of(headers, gateway.settings.request_id_headers)[0]))
+        request_id = request_id_of(headers, gateway.settings.request_id_headers)[0]
+        response.headers.append(("x-request-id", request_id))
         response.headers += cors_headers(headers.get("origin"), gateway.settings.cors_allowed_origins)
         if isinstance(error, MethodNotAllowed) and error.valid_methods:
             response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
         gateway.metrics.http_response("unmatched", response.status, "")
+        gateway.access.refused(incoming.method, incoming.path, response.status, request_id)
         return _quart_response_of_error(response)
 
     return view

@@ -23,8 +23,13 @@ class Deadline:
         self._queue = queue
 
     def cancel(self) -> None:
-        """The answer has ended; idempotent."""
+        """The answer has ended; idempotent. Lets go of `expire`, which holds the answer that holds this."""
         self._queue.pop(self, None)
+        self.expire = _nothing
+
+
+def _nothing() -> None:
+    """What a cancelled deadline does."""
 
 
 class DeadlineQueue:

@@ -5,14 +5,15 @@ The one border at which exceptions of endpoints are caught; `api.errors` turns t
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Mapping
-from secrets import token_hex
 
 from smg_trio.api.errors import error_response
-from smg_trio.core.errors import ClientFault, SmgError, Unauthorized
+from smg_trio.core.errors import ClientFault, SmgError
+from smg_trio.core.log_context import request_id
+from smg_trio.gateway.access import CLIENT_LEFT
 from smg_trio.gateway.http import Headers, Request, Response
+from smg_trio.gateway.random_digits import random_digits
 from smg_trio.gateway.routes import Route
 from smg_trio.gateway.state import Gateway
 
@@ -30,9 +31,11 @@ class UnsupportedMediaType(ClientFault):
 
 async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     """Call the route's endpoint. Raises nothing but cancellation; the caller closes a `ByteStream` body."""
+    request_id.set(request.request_id)
+    access = gateway.access.begin(request.method, route.path, public=route.public)
     try:
         if not route.public:
-            check_key(gateway.settings.api_key, request.headers)
+            gateway.keys.check(request.headers)
         if route.method == "POST" and request.body:
             _check_content_type(request.headers)
         response = await route.endpoint(gateway, request)
@@ -42,6 +45,12 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
             logger.exception("request %s to %s failed", request.request_id, route.path)
         response = Response(*_reordered(route.failure(error, request.request_id)))
         code = dict(response.headers).get("x-smg-error-code", "")
+    except BaseException:
+        if access is not None:
+            access.end(CLIENT_LEFT, client_left=True)
+        raise
+    if access is not None:
+        access.follow(response, code)
     gateway.metrics.http_response(route.path, response.status, code)
     response.headers.append(("x-request-id", request.request_id))
     return response
@@ -58,22 +67,9 @@ def failure(error: BaseException) -> Response:
     return Response(status, body, headers)
 
 
-def check_key(expected: str | None, headers: Mapping[str, str]) -> None:
-    """Raises Unauthorized unless the key of the request, in constant time, is the expected one.
-
-    The key comes as ``Authorization: Bearer KEY`` or, as Anthropic's clients send it, ``x-api-key: KEY``.
-    """
-    if expected is None:
-        return
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
-        given = headers.get("x-api-key", "")
-    # Header values are text of one byte per character; the client meant UTF-8 by them.
-    if not hmac.compare_digest(given.strip().encode("latin-1", "replace"), expected.strip().encode("utf-8", "replace")):
-        raise Unauthorized("Incorrect API key provided." if given else "An API key is required.")
-
-
 def _check_content_type(headers: Mapping[str, str]) -> None:
+    if headers.get("content-type") == "application/json":
+        return
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type and content_type != "application/json" and not content_type.endswith("+json"):
         raise UnsupportedMediaType(
@@ -87,4 +83,4 @@ def request_id_of(headers: Mapping[str, str], names: tuple[str, ...]) -> tuple[s
         value = headers.get(name)
         if value and len(value) <= _MAX_REQUEST_ID_CHARS and value.isascii() and value.isprintable():
             return value, True
-    return f"req-{token_hex(12)}", False
+    return f"req-{random_digits(24)}", False

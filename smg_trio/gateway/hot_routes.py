@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from smg_trio.core.errors import RequestTooLarge
+from smg_trio.core.log_context import request_id as request_id_in_log
 from smg_trio.gateway.cors import cors_headers
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Headers, Request, Response
@@ -48,6 +49,7 @@ class HotRoutes:
         if isinstance(body, RequestTooLarge):
             response = failure(body)
             response.headers.append(("x-request-id", request_id))
+            self._gateway.access.refused(route.method, route.path, response.status, request_id)
             assert isinstance(response.body, bytes), "failures have a body"
             await _send_whole(send, response, response.body, [])
             return
@@ -62,9 +64,8 @@ class HotRoutes:
         extensions = scope.get("extensions", {})
         register, write = extensions.get(CANCEL_ON_DISCONNECT), extensions.get(WRITE_BODY)
         if register is not None:
-            with trio.CancelScope() as cancel_scope:
-                register(cancel_scope)
-                await self._answer(route, request, send, write)
+            register()
+            await self._answer(route, request, send, write)
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
@@ -78,6 +79,7 @@ class HotRoutes:
             await _send_whole(send, response, response.body, extra)
         else:
             await _send_stream(send, write, response, response.body, extra)
+        request_id_in_log.set("")
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes | RequestTooLarge | None:
@@ -117,6 +119,7 @@ async def _send_whole(send: Send, response: Response, body: bytes, extra: Header
 
 
 async def _send_stream(send: Send, write: Write | None, response: Response, stream: ByteStream, extra: Headers) -> None:
+    complete = False
     try:
         headers = _raw([*response.headers, *extra])
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -125,6 +128,7 @@ async def _send_stream(send: Send, write: Write | None, response: Response, stre
             if stream.ended:
                 # The last bytes and the end of the response go out in one write.
                 await send({"type": "http.response.body", "body": chunk})
+                complete = True
                 return
             if write is not None:
                 await write(chunk)
@@ -132,3 +136,5 @@ async def _send_stream(send: Send, write: Write | None, response: Response, stre
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
     finally:
         stream.close()
+        if response.on_end is not None:
+            response.on_end(complete)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from smg_trio.core.records import record
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@record
 class Request:
     """One HTTP request with its whole body.
 
@@ -51,11 +53,16 @@ Headers = list[tuple[str, str]]
 
 @dataclass(slots=True)
 class Response:
-    """What an endpoint answers. Header names are lower case."""
+    """What an endpoint answers. Header names are lower case.
+
+    Attributes:
+        on_end: called by whoever sends a stream when that is over, with whether the client was sent all of it.
+    """
 
     status: int
     body: bytes | ByteStream
     headers: Headers = field(default_factory=list)
+    on_end: Callable[[bool], None] | None = None
 
 
 def json_response(body: bytes, status: int = 200) -> Response:

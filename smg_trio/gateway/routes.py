@@ -124,6 +124,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/classify", pooling.classify),
     Route("POST", "/tokenize", tokenization.tokenize),
     Route("POST", "/detokenize", tokenization.detokenize),
+    Route("GET", "/tokenizer_info", tokenization.tokenizer_info),
     Route("POST", "/v1/tokenize", tokenization.tokenize_texts),
     Route("POST", "/v1/detokenize", tokenization.detokenize_batch),
     Route("POST", "/parse/function_call", parsing.parse_function_call, failure=parsing.parse_failure),

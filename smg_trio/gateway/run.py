@@ -22,14 +22,16 @@ from uuid import uuid4
 
 import trio
 
-from smg_trio.config import Settings, check_settings
+from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ShuttingDown
 from smg_trio.core.workers import WorkerSpec
+from smg_trio.gateway.api_keys import load_api_keys
 from smg_trio.gateway.app import make_app
 from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.metrics_app import MetricsApp
 from smg_trio.gateway.models import load_catalog
+from smg_trio.gateway.posture import open_doors, posture_line
 from smg_trio.gateway.server.asgi import App
 from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners, serve
 from smg_trio.gateway.server.settings import ServerLimits
@@ -39,6 +41,7 @@ from smg_trio.history import open_history
 from smg_trio.pipeline.models import ModelCatalog
 from smg_trio.routing.registry import Registry, WorkerTimeouts
 from smg_trio.routing.rules import policy_of, rules_of
+from smg_trio.settings_checks import check_settings
 from smg_trio.worker.links import Transport
 from smg_trio.worker.zmq_links import open_zmq_transport
 
@@ -106,6 +109,7 @@ async def run_gateway(
     """
     check_settings(settings)
     shutdown = shutdown or GatewayShutdown()
+    keys = await load_api_keys(settings)
     catalog = await load_catalog(settings)
     listeners = await open_listeners(settings.host, settings.port)
     metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
@@ -115,7 +119,7 @@ async def run_gateway(
     async with open_history(settings.history_backend) as history:
         with open_transport() as transport:
             registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
-            gateway = Gateway(settings, registry, catalog, history)
+            gateway = Gateway(settings, registry, catalog, history, keys)
             async with trio.open_nursery() as workers:
                 await workers.start(registry.run)
                 await _add_workers(settings, registry, catalog)
@@ -127,10 +131,14 @@ async def run_gateway(
 
 async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCatalog) -> None:
     if settings.disable_health_check:
-        logger.warning(
-            "Ignoring disabled health checks for ZMQ workers: the ZMQ probe is a local liveness check and the only "
-            "path that reconnects a restarted engine, so it stays enabled"
-        )
+        for url in settings.worker_urls:
+            logger.warning(
+                "Ignoring disabled health checks for ZMQ worker %s: the ZMQ probe is a local liveness check and the "
+                "only path that reconnects a restarted engine, so it stays enabled",
+                url,
+            )
+    if settings.policy == "cache_aware":
+        logger.info("cache_aware: the ZMQ transport has no KV-event stream, so prefixes are counted as they are sent")
     if not settings.worker_urls:
         return
     if settings.backend is None:
@@ -178,7 +186,10 @@ async def _serve(
             server: RunningServer = await http.start(
                 _serve_one, app, listeners, limits, cast(Lane, settings.http_lane), http_end
             )
+            level = logging.WARNING if open_doors(settings) else logging.INFO
+            logger.log(level, "%s", posture_line(settings))
             logger.info("listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
+            logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
             task_status.started(RunningGateway(gateway, server, metrics_server, shutdown))
             http.start_soon(_shut_down, gateway, shutdown, http_end)
             serving.start_soon(_cut_when_told, shutdown, http_end)

@@ -12,7 +12,9 @@ from smg_trio.api.limits import RequestLimits
 from smg_trio.config import Settings
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.access import AccessLog
 from smg_trio.gateway.adapters import Adapters
+from smg_trio.gateway.api_keys import ApiKeys
 from smg_trio.gateway.background import BackgroundTasks
 from smg_trio.gateway.deadlines import DeadlineQueue
 from smg_trio.gateway.metrics import Metrics
@@ -27,6 +29,8 @@ class Gateway:
     """One gateway process.
 
     Attributes:
+        keys: that clients may come with; None: those of the settings alone.
+        access: follows requests to their line in the log.
         history: None where nothing is kept.
         adapters: LoRA adapters, which are models too.
         background: answers that nobody waits for.
@@ -34,12 +38,21 @@ class Gateway:
     """
 
     def __init__(
-        self, settings: Settings, registry: Registry, catalog: ModelCatalog, history: HistoryStore | None
+        self,
+        settings: Settings,
+        registry: Registry,
+        catalog: ModelCatalog,
+        history: HistoryStore | None,
+        keys: ApiKeys | None = None,
     ) -> None:
         self.settings = settings
+        self.keys = ApiKeys(settings.api_key) if keys is None else keys
+        self.access = AccessLog(enabled=settings.access_log)
         self.registry = registry
         self.catalog = catalog
         self.history = history
+        self._own_models = [model.model_id for model in catalog]
+        registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
         self.background = BackgroundTasks()
         self.preparer = Preparer()
@@ -51,8 +64,18 @@ class Gateway:
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.answers = 0
-        self._no_answers = trio.Event()
+        self._no_answers: trio.Event | None = None
         self._draining = False
+
+    @property
+    def own_model(self) -> str | None:
+        """The id of the model that the settings name, if they do."""
+        return self._own_models[0] if self._own_models else None
+
+    def _forget_model(self, model_id: str) -> None:
+        """A model that came with a worker goes with its last one."""
+        if model_id not in self._own_models:
+            self.catalog.remove(model_id)
 
     @property
     def draining(self) -> bool:
@@ -70,13 +93,15 @@ class Gateway:
     def answer_ends(self) -> None:
         """Count it out again."""
         self.answers -= 1
-        if not self.answers:
+        if not self.answers and self._no_answers is not None:
             self._no_answers.set()
-            self._no_answers = trio.Event()
+            self._no_answers = None
 
     async def wait_no_answers(self) -> None:
         """Wait until nothing is being generated."""
         while self.answers:
+            if self._no_answers is None:
+                self._no_answers = trio.Event()
             await self._no_answers.wait()
 
     def routing_key(self, headers: Mapping[str, str]) -> str | None:

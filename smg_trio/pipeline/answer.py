@@ -70,8 +70,8 @@ class Answer:
     def begin(self, registry: Registry, *, routing_key: str | None = None, avoid: Collection[str] = ()) -> None:
         """Choose workers and start generating.
 
-        Raises ModelNotFound, NoReadyWorker, WorkersOverloaded, or the ClientFault that says what the engine could not
-        take; nothing is left running then.
+        Raises NoReadyWorker, WorkersOverloaded, or the ClientFault that says what the engine could not take; nothing
+        is left running then.
         """
         try:
             for one in self._prepared:
@@ -117,6 +117,11 @@ class Answer:
     def worker_ids(self) -> set[str]:
         """The workers that answer."""
         return {choice.lease.worker.spec.worker_id for choice in self._choices}
+
+    @property
+    def worker_urls(self) -> set[str]:
+        """Those workers' URLs."""
+        return {choice.lease.worker.spec.url for choice in self._choices}
 
     async def next_updates(self) -> list[ChoiceUpdate]:
         """Wait for and return what the engines have said by now, one update per choice that they spoke of.

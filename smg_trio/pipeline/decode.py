@@ -7,11 +7,11 @@ engine says in the same breath, and counts the tokens up to the output that comp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from smg_trio.core.errors import EngineRejected, InvalidRequest, SmgError
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, ParserEvent, TokenLogprob
 from smg_trio.core.outputs import FinishReason, GenerationOutput, PositionLogprobs
+from smg_trio.core.records import record
 from smg_trio.parsers.answer import AnswerParser
 from smg_trio.pipeline.logprobs import LogprobTranslator, translate_prompt
 from smg_trio.text.detokenizer import Detokenizer
@@ -19,7 +19,7 @@ from smg_trio.text.stops import StopMatcher
 from smg_trio.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DecodeOptions:
     """What a request wants of its text.
 
@@ -27,6 +27,7 @@ class DecodeOptions:
         stop_token_ids: the client's own; ending on one is reported, ending on EOS is not.
         logprobs, prompt_logprobs: candidates to show; None = none asked; -1 = all there are.
         constraint_param: what the client calls the constraint on its output; "" for none.
+        counts_reasoning: the answer may hold a thought, so several tokens at once are read one by one.
         prompt_only: nothing was to be generated (the engine makes one token all the same, which is not shown).
     """
 
@@ -39,6 +40,7 @@ class DecodeOptions:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     constraint_param: str = ""
+    counts_reasoning: bool = False
     prompt_only: bool = False
 
 
@@ -147,7 +149,6 @@ class ChoiceDecoder:
             output = GenerationOutput([], FinishReason.LENGTH, None, None, output.prompt_logprobs, output.cached_tokens)
             reason, token_ids = output.finish_reason, output.token_ids
         self.completion_tokens += len(token_ids)
-        thinking = self._parser is not None and self._parser.in_reasoning
         if output.cached_tokens is not None:
             self.cached_tokens = output.cached_tokens
         update.token_ids = [*update.token_ids, *token_ids] if update.token_ids else token_ids
@@ -156,14 +157,38 @@ class ChoiceDecoder:
         hide_last = reason is FinishReason.STOP and not self._options.include_stop
         if self._stops is not None and len(token_ids) > 1:
             token_ids = self._show_unarmed(token_ids, update)
+        if self._options.counts_reasoning and len(token_ids) > 1:
+            token_ids = self._show_each(token_ids, update)
+        thinking = self._parser is not None and self._parser.in_reasoning
         text = self._detokenizer.push(token_ids, hide_last=hide_last) if token_ids else ""
-        if reason is None:
+        if reason is not None:
+            text += self._detokenizer.flush()
+        if text and not self.finished:
+            self._show(text, update)
+        self._count_thought(len(token_ids), thinking)
+        if reason is not None:
+            self._finish(output, reason, update)
+
+    def _show_each(self, token_ids: list[int], update: ChoiceUpdate) -> list[int]:
+        """Of several tokens at once, show all but the last one by one: a thought may begin or end at any of them.
+
+        The last is returned, unless a stop string has ended the choice before it.
+        """
+        parser = self._parser
+        for token_id in token_ids[:-1]:
+            thinking = parser is not None and parser.in_reasoning
+            text = self._detokenizer.push([token_id])
             if text:
                 self._show(text, update)
-        else:
-            self._finish(output, reason, text, update)
-        if self._parser is not None and (thinking or self._parser.in_reasoning):
-            self.reasoning_tokens = (self.reasoning_tokens or 0) + len(token_ids)
+            self._count_thought(1, thinking)
+            if self.finished:
+                return []
+        return token_ids[-1:]
+
+    def _count_thought(self, count: int, was_thinking: bool) -> None:
+        """Count the latest tokens if they were thought, or ended one: a parser that has ended no longer says so."""
+        if self._parser is not None and (self._parser.in_reasoning or (was_thinking and self.finished)):
+            self.reasoning_tokens = (self.reasoning_tokens or 0) + count
 
     def _rejection(self, output: GenerationOutput, reason: FinishReason) -> SmgError:
         """What an error finish means. Before the first token of a constrained request it is the constraint: engines
@@ -180,8 +205,10 @@ class ChoiceDecoder:
         first = self._options.min_tokens - (self.completion_tokens - len(token_ids))
         if first <= 0 or first >= len(token_ids) or self._stops is None:
             return token_ids
+        thinking = self._parser is not None and self._parser.in_reasoning
         text, _ = self._stops.push(self._detokenizer.push(token_ids[:first]), armed=False)
         self._emit(text, update)
+        self._count_thought(first, thinking)
         return token_ids[first:]
 
     def _show(self, text: str, update: ChoiceUpdate) -> None:
@@ -203,12 +230,12 @@ class ChoiceDecoder:
             self._add(update, self._parser.feed(text))
 
     def _add(self, update: ChoiceUpdate, events: list[ParserEvent]) -> None:
-        update.events = [*update.events, *events] if update.events else events
+        if isinstance(update.events, list):
+            update.events.extend(events)  # the first list was made for this update: nobody else holds it
+        else:
+            update.events = events
 
-    def _finish(self, output: GenerationOutput, reason: FinishReason, text: str, update: ChoiceUpdate) -> None:
-        text += self._detokenizer.flush()
-        if text:
-            self._show(text, update)
+    def _finish(self, output: GenerationOutput, reason: FinishReason, update: ChoiceUpdate) -> None:
         if not self.finished:
             if self._stops is not None:
                 self._emit(self._stops.finish(), update)

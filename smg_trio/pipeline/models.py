@@ -47,6 +47,12 @@ class ModelCatalog:
         for name in (model.model_id, *model.aliases):
             self._by_name[name] = model
 
+    def remove(self, model_id: str) -> None:
+        """Offer the model no more, under whatever name, adapted or not; requests that have begun go on."""
+        for names in (self._by_name, self._adapted):
+            for name in [name for name, model in names.items() if model.model_id == model_id]:
+                del names[name]
+
     def find(self, name: str) -> ServedModel:
         """The model of that name; "" means the only one. Raises ModelNotFound."""
         if not name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Any
 
 from smg_trio.api.openai.chat import ChatRequest
@@ -55,7 +56,7 @@ def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> Ans
     return plan_answer(
         tool_flag=model.tool_parser,
         reasoning_flag=model.reasoning_parser,
-        model_name=f"{model.model_id} {model.root}",
+        model_name=name_for_parsers(model),
         template_source="" if template is None else template.source,
         prompt_text=prompt_text,
         continued_text=continued if isinstance(continued, str) else "",
@@ -69,6 +70,11 @@ def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> Ans
         special_tokens=special_texts(model.text.tokenizer),
         skip_special_tokens=request.sampling.skip_special_tokens,
     )
+
+
+def name_for_parsers(model: ServedModel) -> str:
+    """What a model's family is recognised by: its own names, not the directories above them."""
+    return f"{PurePath(model.model_id).name} {PurePath(model.root).name}"
 
 
 def _has_no_thoughts(model: ServedModel, template: ChatTemplate | None) -> bool:

@@ -180,7 +180,7 @@ def _pair_prompt(
 
 def best_matches(query: Sequence[Sequence[float]], document: Sequence[Sequence[float]]) -> float:
     """MaxSim: each query token's best dot product with a document token, summed up (float[T, D] each)."""
-    return sum(max(sum(map(mul, one, other)) for other in document) for one in query)
+    return float(sum(max(sum(map(mul, one, other)) for other in document) for one in query))
 
 
 def _rows(values: Sequence[float], count: int) -> list[Sequence[float]]:

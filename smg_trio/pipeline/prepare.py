@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import trio
@@ -17,6 +17,7 @@ from smg_trio.api.openai.chat import ChatRequest
 from smg_trio.api.openai.completions import CompletionRequest
 from smg_trio.api.sampling import SamplingFields
 from smg_trio.core.errors import ConfigError, ContextLengthExceeded, InvalidRequest, UnsupportedFeature
+from smg_trio.core.records import record
 from smg_trio.core.requests import SamplingParams
 from smg_trio.parsers.plan import AnswerPlan
 from smg_trio.pipeline.decode import DecodeOptions
@@ -34,7 +35,7 @@ TEXT_THREADS = 2
 """Long inputs tokenized at the same time; more would only slow each other and the loop down."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PreparedPrompt:
     """A prompt as the engine will see it. ``text`` is None for prompts given as token ids."""
 
@@ -42,7 +43,7 @@ class PreparedPrompt:
     text: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PreparedRequest:
     """Everything `answer.open_answer` needs.
 
@@ -169,7 +170,7 @@ def finish_preparing(
         model=model,
         prompt=prompt,
         sampling=sampling,
-        decode=_decode_options(fields),
+        decode=_decode_options(fields, plan),
         n=n,
         priority=fields.priority,
         cache_salt=fields.cache_salt,
@@ -180,7 +181,7 @@ def finish_preparing(
     )
 
 
-def _decode_options(fields: SamplingFields) -> DecodeOptions:
+def _decode_options(fields: SamplingFields, plan: AnswerPlan) -> DecodeOptions:
     return DecodeOptions(
         stop=fields.stop,
         include_stop=fields.include_stop_str_in_output,
@@ -191,6 +192,7 @@ def _decode_options(fields: SamplingFields) -> DecodeOptions:
         logprobs=fields.logprobs,
         prompt_logprobs=fields.prompt_logprobs,
         constraint_param=_constraint_param(fields),
+        counts_reasoning=plan.counts_reasoning,
         prompt_only=fields.max_tokens == 0,
     )
 

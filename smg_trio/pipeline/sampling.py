@@ -32,11 +32,10 @@ def resolve_sampling(
     Raises:
         InvalidRequest: max_tokens larger than the whole context window.
     """
-    defaults = {**_ENGINE_DEFAULTS, **text.default_sampling}
-    chosen = {name: _first(getattr(fields, name), defaults[name]) for name in _ENGINE_DEFAULTS}
+    defaults = {**_ENGINE_DEFAULTS, **text.default_sampling} if text.default_sampling else _ENGINE_DEFAULTS
     eos = text.eos_token_ids
     extra_eos = () if fields.ignore_eos else eos[1:]
-    stop_token_ids = tuple(dict.fromkeys((*fields.stop_token_ids, *extra_eos)))
+    stop_token_ids = tuple(dict.fromkeys((*fields.stop_token_ids, *extra_eos))) if extra_eos else fields.stop_token_ids
     return SamplingParams(
         max_tokens=resolve_max_tokens(
             fields,
@@ -45,13 +44,13 @@ def resolve_sampling(
             max_model_len=max_model_len,
         ),
         min_tokens=fields.min_tokens,
-        temperature=float(chosen["temperature"]),
-        top_p=float(chosen["top_p"]),
-        top_k=max(0, int(chosen["top_k"])),
-        min_p=float(chosen["min_p"]),
-        repetition_penalty=float(chosen["repetition_penalty"]),
-        presence_penalty=float(chosen["presence_penalty"]),
-        frequency_penalty=float(chosen["frequency_penalty"]),
+        temperature=float(_first(fields.temperature, defaults["temperature"])),
+        top_p=float(_first(fields.top_p, defaults["top_p"])),
+        top_k=max(0, int(_first(fields.top_k, defaults["top_k"]))),
+        min_p=float(_first(fields.min_p, defaults["min_p"])),
+        repetition_penalty=float(_first(fields.repetition_penalty, defaults["repetition_penalty"])),
+        presence_penalty=float(_first(fields.presence_penalty, defaults["presence_penalty"])),
+        frequency_penalty=float(_first(fields.frequency_penalty, defaults["frequency_penalty"])),
         seed=fields.seed,
         eos_token_id=eos[0] if eos and not fields.ignore_eos else None,
         stop_token_ids=stop_token_ids,

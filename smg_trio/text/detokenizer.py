@@ -88,8 +88,18 @@ class _ByteLevel:
         self._pieces = pieces
         self._skip = pieces.special_ids if skip else frozenset()
         self._table = pieces.skipping if skip else pieces.keeping
-        tail = b"".join(pieces.raw(token_id) for token_id in prompt[-8:] if token_id not in self._skip)
-        self._held = _unfinished(tail)
+        self._held = b"" if self._is_ended(prompt) else _unfinished(self._tail_bytes(prompt))
+
+    def _is_ended(self, prompt: Sequence[int]) -> bool:
+        """Whether the prompt's last visible token ends in ASCII, as nearly all do."""
+        for token_id in reversed(prompt[-8:]):
+            if token_id not in self._skip:
+                raw = self._pieces.raw(token_id)
+                return raw != b"" and raw[-1] < 0x80
+        return True
+
+    def _tail_bytes(self, prompt: Sequence[int]) -> bytes:
+        return b"".join(self._pieces.raw(token_id) for token_id in prompt[-8:] if token_id not in self._skip)
 
     def step(self, token_id: int) -> str:
         if not self._held:
@@ -149,7 +159,7 @@ class _ByteFallback:
         for token_id in reversed(prompt[-8:]):
             if token_id in self._skip:
                 continue
-            if not self._pieces.is_byte(token_id):
+            if token_id in self._table or not self._pieces.is_byte(token_id):
                 break
             run = self._pieces.raw(token_id) + run
         return run

@@ -67,7 +67,7 @@ class TokenPieces:
         special_ids: the ids `skipping` leaves out.
     """
 
-    __slots__ = ("_backend", "_raw", "keeping", "kind", "skipping", "special_ids", "strips_leading_space")
+    __slots__ = ("_backend", "_is_byte", "_raw", "keeping", "kind", "skipping", "special_ids", "strips_leading_space")
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class TokenPieces:
     ) -> None:
         self._backend = backend
         self._raw: dict[int, bytes] = {}
+        self._is_byte: dict[int, bool] = {}
         self.kind: PieceKind = kind
         self.special_ids = special_ids
         self.strips_leading_space = strips_leading_space
@@ -97,8 +98,13 @@ class TokenPieces:
 
     def is_byte(self, token_id: int) -> bool:
         """Whether the id is a ``<0xNN>`` token of a byte-fallback vocabulary."""
-        token = self._token(token_id)
-        return self.kind == "byte_fallback" and token is not None and fallback_byte(token) is not None
+        known = self._is_byte.get(token_id)
+        if known is None:
+            token = self._token(token_id)
+            known = self.kind == "byte_fallback" and token is not None and fallback_byte(token) is not None
+            if token is not None:
+                self._is_byte[token_id] = known
+        return known
 
     def fill(self, token_id: int, *, skip: bool) -> str | None:
         """Text of an id absent from the table, entered there if it may be released at once; else None."""

@@ -9,7 +9,7 @@ engine sends only if its operator allowed insecure serialization, and which are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgpack
@@ -54,8 +54,8 @@ def describe(error: BaseException) -> str:
 
 
 def pack(value: object, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Encode ``value``; ``default`` turns objects msgpack does not know into ones it does."""
-    packed: bytes = _packb(value, default=default)
+    """Encode ``value``; ``default`` turns objects msgpack does not know into ones it does (else: mappings to maps)."""
+    packed: bytes = _packer.pack(value) if default is None else _packb(value, default=default)
     return packed
 
 
@@ -84,5 +84,13 @@ def _tensor_bytes_only(code: int, data: bytes) -> bytes:
     raise Malformed(f"msgpack extension type {code} is not accepted")
 
 
+def _as_dict(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"cannot encode a {type(value).__name__}")
+
+
 _unpackb: Final = _cmsgpack.unpackb
 _packb: Final = msgpack.packb
+# A packer of one's own call takes a buffer of 256 KB for every message. Only the loop's thread packs.
+_packer: Final = msgpack.Packer(default=_as_dict)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from smg_trio.core.errors import EngineRejected
 from smg_trio.core.events import ChoiceUpdate, ContentDelta
 from smg_trio.core.outputs import FinishReason, GenerationOutput, PositionLogprobs
+from smg_trio.parsers.registry import make_answer_parser
 from smg_trio.pipeline.decode import ChoiceDecoder, DecodeOptions
 from smg_trio.testing.demo import DEMO_MODEL
 from smg_trio.text.model_files import load_model_text
@@ -150,3 +151,26 @@ def test_a_stop_within_min_tokens_does_not_count(sizes: list[int]) -> None:
     ids = [token for piece in ("a", ".", "b", ".", "c") for token in encode(piece)]
     one = decoder(stop=(".",), min_tokens=3)
     assert text_of(one.push([output]) for output in cut(ids, sizes, FinishReason.LENGTH)) == "a.b"
+
+
+@pytest.mark.parametrize("sizes", [[1], [2], [3, 1], [50]])
+@pytest.mark.parametrize("stop", ["", "six", "two"])
+@pytest.mark.parametrize("reason", [FinishReason.STOP, FinishReason.LENGTH])
+def test_the_tokens_of_a_thought_are_counted_whatever_the_cut(
+    sizes: list[int], stop: str, reason: FinishReason
+) -> None:
+    thought = TOKENIZER.encode("<think>one two three</think>")
+    said = [*thought, *TOKENIZER.encode("four five six"), *([EOS] if reason is FinishReason.STOP else [])]
+    options = DecodeOptions(stop=(stop,) if stop else (), counts_reasoning=True)
+    one = ChoiceDecoder(0, TOKENIZER, PROMPT, options, make_answer_parser("base", "qwen"))
+    play(one, cut(said, sizes, reason), 1)
+    expected = thought[1 : thought.index(TOKENIZER.encode(" two")[0]) + 1] if stop == "two" else thought[1:]
+    assert one.reasoning_tokens == len(expected)
+
+
+@pytest.mark.parametrize("sizes", [[1], [2], [50]])
+def test_a_thought_that_was_cut_is_counted_to_the_end(sizes: list[int]) -> None:
+    thought = TOKENIZER.encode("<think>one two three")
+    one = ChoiceDecoder(0, TOKENIZER, PROMPT, DecodeOptions(counts_reasoning=True), make_answer_parser("base", None))
+    play(one, cut(thought, sizes, FinishReason.LENGTH), 1)
+    assert one.reasoning_tokens == len(thought) - 1

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
 from smg_trio.text.model_files import ModelText, load_model_text
 from tests.conftest import shared_path
 

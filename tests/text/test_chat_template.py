@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
 from smg_trio.text import chat_template
 from smg_trio.text.chat_template import ChatTemplate, ThinkingToggle
@@ -281,3 +282,17 @@ def test_recorded_templates_are_all_covered() -> None:
     shared_path("data", "chat_templates")
     expected = {path.stem for path in Path(shared_path("data", "chat_templates", "expected")).glob("*.json")}
     assert expected == set(RECORDED)
+
+
+def test_names_that_dicts_have_themselves_keep_meaning_the_dicts_own() -> None:
+    source = "{% for m in messages %}{{ m.role }}:{{ m.items is callable }}:{{ m.missing is defined }}{% endfor %}"
+    template = ChatTemplate(source, {})
+    assert template.render([{"role": "user", "content": "", "items": "x"}]) == "user:True:False"
+
+
+def test_one_rendering_leaves_no_names_behind_for_the_next() -> None:
+    template = ChatTemplate(
+        "{{ a }}{{ bos_token }}{% set bos_token = 'changed' %}{{ bos_token }}", {"bos_token": "<s>"}
+    )
+    assert template.render([], kwargs={"a": "1"}) == "1<s>changed"
+    assert template.render([]) == "<s>changed"

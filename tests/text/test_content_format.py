@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from smg_trio.text.chat_template import ChatTemplate
 
 MACRO = "{% macro show(c) %}{% for p in c %}{{ p.text }}{% endfor %}{% endmacro %}"

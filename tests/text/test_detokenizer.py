@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers
+from tokenizers.decoders import DecodeStream
+
 from smg_trio.text.detokenizer import HELD_LIMIT, Detokenizer
 from smg_trio.text.model_files import ModelText
 from smg_trio.text.tokenizer import Tokenizer
 from tests.conftest import shared_path
 from tests.text.conftest import LoadModel, load_demo
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers
-from tokenizers.decoders import DecodeStream
 
 BYTE_LEVEL = ["deepseek_v3", "deepseek_v4", "gpt2", "gptoss", "llama3_1", "mistral_tekken", "qwen3"]
 BYTE_FALLBACK = ["gemma3", "llama2", "mistral_v1", "mistral_v3", "phi3"]

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 from smg_trio.text.content_format import ContentFormat
 from smg_trio.text.messages import normalise_messages, with_readable_arguments

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from smg_trio.core.errors import ConfigError
 from smg_trio.text.model_files import ModelText, load_model_text
 from tests.text.conftest import DEMO_MODEL, LoadModel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.text.stops import StopMatcher, StopResult
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from smg_trio.text.token_pieces import byte_level_bytes, fallback_byte, find_pieces
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
+
+from smg_trio.text.token_pieces import byte_level_bytes, fallback_byte, find_pieces
 
 REPLACE = decoders.Replace("▁", " ")
 FALLBACK = [REPLACE, decoders.ByteFallback(), decoders.Fuse()]

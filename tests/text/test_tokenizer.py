@@ -7,14 +7,15 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers
+
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.text.model_files import ModelText
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS, Tokenizer
 from tests.conftest import shared_path
 from tests.text.conftest import LoadModel, load_demo
 from tests.text.test_detokenizer import fallback_tokenizer, metaspace_tokenizer
-from tokenizers import Tokenizer as Backend
-from tokenizers import models, pre_tokenizers
 
 
 @settings(max_examples=150, deadline=None)

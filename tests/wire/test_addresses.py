@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.wire.addresses import MAX_SOCKET_PATH_BYTES, handshake_port, parse_worker_url
 

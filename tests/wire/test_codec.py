@@ -6,6 +6,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ProtocolViolation, UnsupportedFeature
 from smg_trio.wire.codec import ENGINE_CORE_DEAD, EngineCodec, codec_for, is_dead_sentinel

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from smg_trio.wire.grammar import choice_grammar, json_text
 
 ESCAPE = re.compile(r'\\u([0-9a-f]{4})|\\([nrt"\\])')

@@ -8,6 +8,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.errors import ProtocolViolation
 from smg_trio.wire.handshake import (

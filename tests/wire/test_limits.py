@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.errors import ClientFault, ContextLengthExceeded, InvalidRequest
 from smg_trio.core.requests import GenerationRequest, StructuredOutput

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import msgpack
 import pytest
+
 from smg_trio.wire import packing
 from smg_trio.wire.packing import MALFORMED, Malformed, describe, pack, unpack, unpack_map
 
@@ -52,3 +55,10 @@ def test_a_reason_holds_no_payload() -> None:
     assert "secret" not in describe(caught.value)
     assert describe(KeyError("secret")) == "malformed message (KeyError)"
     assert describe(Malformed("expected a map")) == "expected a map"
+
+
+def test_pack_says_any_mapping_as_a_map_and_refuses_what_it_cannot_say() -> None:
+    assert unpack(pack({"a": MappingProxyType({"b": [1, (2,)]})})) == {"a": {"b": [1, [2]]}}
+    with pytest.raises(TypeError):
+        pack([object()])
+    assert unpack(pack([1])) == [1]  # nothing of the message that failed is left behind

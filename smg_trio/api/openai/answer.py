@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from secrets import token_hex
 from typing import Any
 
 from smg_trio.core.events import ChoiceFinish, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason
+from smg_trio.core.records import record
 
 MIN_LOGPROB = -9999.0
 """What -inf is shown as, since JSON has no infinities (vLLM's number)."""
@@ -27,7 +28,7 @@ def make_tool_call_id() -> str:
     return f"call_{token_hex(12)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChatAnswer:
     """What is the same in every chunk of a chat answer, and what the request wants shown.
 
@@ -75,9 +76,13 @@ def encode_text(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def dump(value: Any) -> str:
-    """Any JSON value, compact, characters as they are."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Any JSON value as text, compact, characters as they are."""
+
+
+def dump_or_null(value: Any) -> str:
+    """As `dump`, without a cost for what is nearly always None."""
+    return "null" if value is None else dump(value)
 
 
 def finish_word(finish: ChoiceFinish, *, called: bool = False) -> str:
@@ -104,6 +109,13 @@ def finish_value(finish: ChoiceFinish | None, *, called: bool = False) -> dict[s
     return value
 
 
+def finish_members(finish: ChoiceFinish | None, *, called: bool = False) -> str:
+    """`finish_value` as JSON text, without its braces."""
+    if finish is None or finish.stop_reason is not None:
+        return dump(finish_value(finish, called=called))[1:-1]
+    return f'"finish_reason":"{finish_word(finish, called=called)}","stop_reason":null'
+
+
 def usage_value(usage: Usage) -> dict[str, Any]:
     """The ``usage`` object; details are there only where they are known."""
     value: dict[str, Any] = {
@@ -118,9 +130,20 @@ def usage_value(usage: Usage) -> dict[str, Any]:
     return value
 
 
+def usage_text(usage: Usage) -> str:
+    """`usage_value` as JSON text."""
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    text = f'{{"prompt_tokens":{prompt},"total_tokens":{prompt + completion},"completion_tokens":{completion}'
+    if usage.cached_tokens is not None:
+        text += f',"prompt_tokens_details":{{"cached_tokens":{usage.cached_tokens}}}'
+    if usage.reasoning_tokens is not None:
+        text += f',"completion_tokens_details":{{"reasoning_tokens":{usage.reasoning_tokens}}}'
+    return text + "}"
+
+
 def usage_field(usage: Usage | None) -> str:
     """The ``usage`` member of a chunk as text that follows another member, or nothing."""
-    return "" if usage is None else f',"usage":{dump(usage_value(usage))}'
+    return "" if usage is None else f',"usage":{usage_text(usage)}'
 
 
 def shown_logprob(logprob: float) -> float:
@@ -153,9 +176,14 @@ def logprob_entries(entries: Sequence[TokenLogprob], top: int, as_ids: bool) -> 
 
 
 def _logprob(entry: TokenLogprob, as_ids: bool) -> str:
-    token = quote(shown_token(entry, as_ids))
-    raw = ",".join(map(str, entry.raw))
+    token, raw = _quoted(shown_token(entry, as_ids), entry.raw)
     return f'"token":{token},"logprob":{shown_logprob(entry.logprob)!r},"bytes":[{raw}]'
+
+
+@lru_cache(maxsize=8_192)
+def _quoted(token: str, raw: bytes) -> tuple[str, str]:
+    """A token and its bytes as JSON text. The candidates of an answer are mostly the same few thousand."""
+    return quote(token), ",".join(map(str, raw))
 
 
 def prompt_logprobs_value(

@@ -9,7 +9,7 @@ ignored; so are ``user``, ``metadata``, ``store`` and OpenAI's deprecated ``func
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from smg_trio.api.errors import load_json
@@ -30,12 +30,13 @@ from smg_trio.api.openai.messages import Message, parse_messages
 from smg_trio.api.openai.tools import NO_TOOLS, Tool, ToolChoice, parse_tool_choice, parse_tools
 from smg_trio.api.sampling import SamplingFields, candidates, choices, parse_sampling
 from smg_trio.core.errors import UnsupportedFeature
+from smg_trio.core.records import record
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _MAX_ID_CHARS = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ChatRequest:
     """A validated chat request.
 

@@ -6,11 +6,13 @@ tokens costs one chunk. Hidden things (thoughts, parallel calls) are dropped her
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smg_trio.api.openai.answer import ChatAnswer
 from smg_trio.core.events import (
+    ChoiceFinish,
     ContentDelta,
     ParserEvent,
     ReasoningDelta,
@@ -34,27 +36,30 @@ Delta = ContentDelta | ReasoningDelta | CallStart | ToolCallArguments
 class ChatEvents:
     """The parser events of one choice, made ready to show.
 
-    Holds only whether calls were made; ids are made once, at a call's start.
+    Holds whether calls were made, and the arguments of the last one; ids are made once, at a call's start.
     """
 
-    __slots__ = ("_answer", "called")
+    __slots__ = ("_answer", "_arguments", "called")
 
     def __init__(self, answer: ChatAnswer) -> None:
         self._answer = answer
+        self._arguments: list[str] = []
         self.called = False
 
     def deltas(self, events: Sequence[ParserEvent]) -> list[Delta]:
         """The visible deltas of one update, adjacent ones of a kind joined."""
         shown: list[Delta] = []
+        run: list[Delta] = []
         for event in events:
             delta = self._delta(event)
             if delta is None:
                 continue
-            joined = _join(shown[-1], delta) if shown else None
-            if joined is None:
-                shown.append(delta)
-            else:
-                shown[-1] = joined
+            if run and not _is_joined(run[-1], delta):
+                shown.append(_joined(run))
+                run = []
+            run.append(delta)
+        if run:
+            shown.append(_joined(run))
         return shown
 
     def _delta(self, event: ParserEvent) -> Delta | None:
@@ -66,20 +71,44 @@ class ChatEvents:
             return None
         if isinstance(event, ToolCallStart):
             self.called = True
+            self._arguments.clear()
             return CallStart(event.index, event.name, event.call_id or self._answer.make_call_id())
+        self._arguments.append(event.delta)
         return event
 
+    def ends_in_call(self, finish: ChoiceFinish | None) -> bool:
+        """Whether a normal end is ``tool_calls``; a named call ends in ``stop`` (OpenAI, vLLM).
+
+        A stop string that cut a call short must not look like a call that may be run.
+        """
+        if not self.called or self._answer.named_tool:
+            return False
+        return finish is None or not isinstance(finish.stop_reason, str) or self.last_call_is_whole
+
     @property
-    def ends_in_call(self) -> bool:
-        """Whether a normal end is ``tool_calls``; a named call ends in ``stop`` (OpenAI, vLLM)."""
-        return self.called and not self._answer.named_tool
+    def last_call_is_whole(self) -> bool:
+        """Whether the arguments of the last call so far are JSON."""
+        try:
+            json.loads("".join(self._arguments))
+        except (ValueError, RecursionError):
+            return False
+        return True
 
 
-def _join(last: Delta, delta: Delta) -> Delta | None:
-    if isinstance(last, ContentDelta) and isinstance(delta, ContentDelta):
-        return ContentDelta(last.text + delta.text)
-    if isinstance(last, ReasoningDelta) and isinstance(delta, ReasoningDelta):
-        return ReasoningDelta(last.text + delta.text)
-    if isinstance(last, ToolCallArguments) and isinstance(delta, ToolCallArguments) and last.index == delta.index:
-        return ToolCallArguments(last.index, last.delta + delta.delta)
-    return None
+def _is_joined(last: Delta, delta: Delta) -> bool:
+    if isinstance(last, ToolCallArguments):
+        return isinstance(delta, ToolCallArguments) and last.index == delta.index
+    return type(last) is type(delta) and not isinstance(last, CallStart)
+
+
+def _joined(run: list[Delta]) -> Delta:
+    """One delta of a run of a kind. All at once, since a whole answer's thousands of pieces may come in one update."""
+    first = run[0]
+    if len(run) == 1:
+        return first
+    if isinstance(first, ToolCallArguments):
+        return ToolCallArguments(
+            first.index, "".join([delta.delta for delta in run if isinstance(delta, ToolCallArguments)])
+        )
+    kind = ContentDelta if isinstance(first, ContentDelta) else ReasoningDelta
+    return kind("".join([delta.text for delta in run if isinstance(delta, ContentDelta | ReasoningDelta)]))

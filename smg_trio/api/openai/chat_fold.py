@@ -6,16 +6,18 @@ log probabilities cannot differ from what the stream would have said.
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring as quote
 from typing import Any
 
 from smg_trio.api.openai.answer import (
     ChatAnswer,
     dump,
+    dump_or_null,
     encode_text,
-    finish_value,
+    finish_members,
     logprob_entries,
     prompt_logprobs_value,
-    usage_value,
+    usage_text,
 )
 from smg_trio.api.openai.chat_events import CallStart, ChatEvents, Delta
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, ReasoningDelta, Usage
@@ -97,54 +99,35 @@ class ChatFold:
         """The whole answer as JSON. A choice that never finished says ``finish_reason: null``."""
         answer = self._answer
         choices = ",".join([self._choice(index, choice) for index, choice in enumerate(self._choices)])
-        head = {
-            "id": answer.response_id,
-            "object": "chat.completion",
-            "created": answer.created,
-            "model": answer.model,
-        }
-        tail = {
-            "service_tier": None,
-            "system_fingerprint": answer.system_fingerprint,
-            "usage": usage_value(usage),
-            "prompt_logprobs": self._prompt_logprobs,
-            "prompt_token_ids": list(answer.prompt_token_ids) if answer.return_token_ids else None,
-            "kv_transfer_params": self._kv_transfer_params,
-        }
-        if answer.prompt_text is not None:
-            tail["prompt_text"] = answer.prompt_text
-        return encode_text(f'{dump(head)[:-1]},"choices":[{choices}],{dump(tail)[1:]}')
+        ids = list(answer.prompt_token_ids) if answer.return_token_ids else None
+        shown_text = "" if answer.prompt_text is None else f',"prompt_text":{quote(answer.prompt_text)}'
+        return encode_text(
+            f'{{"id":{quote(answer.response_id)},"object":"chat.completion","created":{answer.created},'
+            f'"model":{quote(answer.model)},"choices":[{choices}],"service_tier":null,'
+            f'"system_fingerprint":{dump_or_null(answer.system_fingerprint)},"usage":{usage_text(usage)},'
+            f'"prompt_logprobs":{dump_or_null(self._prompt_logprobs)},"prompt_token_ids":{dump_or_null(ids)},'
+            f'"kv_transfer_params":{dump_or_null(self._kv_transfer_params)}{shown_text}}}'
+        )
 
     def _choice(self, index: int, choice: _Choice) -> str:
         """One choice as JSON text; log probabilities are text already, there can be very many."""
-        fields = {
-            **finish_value(choice.finish, called=choice.events.ends_in_call),
-            "token_ids": choice.token_ids if self._shows_ids else None,
-        }
         logprobs = "null" if choice.logprobs is None else f'{{"content":[{",".join(choice.logprobs)}]}}'
-        message = dump(self._message(choice))
-        return f'{{"index":{index},"message":{message},"logprobs":{logprobs},{dump(fields)[1:]}'
+        finish = finish_members(choice.finish, called=choice.events.ends_in_call(choice.finish))
+        ids = dump_or_null(choice.token_ids if self._shows_ids else None)
+        message = self._message(choice)
+        return f'{{"index":{index},"message":{message},"logprobs":{logprobs},{finish},"token_ids":{ids}}}'
 
     @property
     def _shows_ids(self) -> bool:
         return self._answer.return_token_ids and self._answer.show_reasoning
 
-    def _message(self, choice: _Choice) -> dict[str, Any]:
-        calls = choice.tool_calls()
-        content: str | None = "".join(choice.content)
-        reasoning = "".join(choice.reasoning) or None
-        if not content and (calls or reasoning):
-            content = None
-        message: dict[str, Any] = {
-            "role": self._answer.role,
-            "content": content,
-            "refusal": None,
-            "annotations": None,
-            "audio": None,
-            "function_call": None,
-            "reasoning": reasoning,
-            "reasoning_content": reasoning,
-        }
-        if calls:
-            message["tool_calls"] = calls
-        return message
+    def _message(self, choice: _Choice) -> str:
+        calls = choice.tool_calls() if choice.calls else None
+        content, reasoning = "".join(choice.content), "".join(choice.reasoning)
+        shown = "null" if not content and (calls or reasoning) else quote(content)
+        thought = quote(reasoning) if reasoning else "null"
+        called = f',"tool_calls":{dump(calls)}' if calls else ""
+        return (
+            f'{{"role":{quote(self._answer.role)},"content":{shown},"refusal":null,"annotations":null,"audio":null,'
+            f'"function_call":null,"reasoning":{thought},"reasoning_content":{thought}{called}}}'
+        )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring as quote
 
-from smg_trio.api.openai.answer import ChatAnswer, dump, encode_text, finish_value, logprob_entries, usage_field
+from smg_trio.api.openai.answer import ChatAnswer, dump, encode_text, finish_members, logprob_entries, usage_field
 from smg_trio.api.openai.chat_events import CallStart, ChatEvents, Delta
 from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, ReasoningDelta, Usage
@@ -88,7 +88,8 @@ class ChatChunkWriter:
             pieces.append(self._chunk(update.choice, body, extras, _NO_FINISH, tail))
             extras = ""
         if update.finish is not None:
-            finish = "," + dump(finish_value(update.finish, called=state.ends_in_call))[1:-1]
+            called = state.ends_in_call(update.finish)
+            finish = "," + finish_members(update.finish, called=called)
             pieces.append(self._chunk(update.choice, "", extras, finish, tail))
         return encode_text("".join(pieces))
 

@@ -7,7 +7,7 @@ silent, prompts may be token ids. ``best_of`` is ignored and ``suffix`` refused,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from smg_trio.api.errors import load_json
@@ -22,13 +22,14 @@ from smg_trio.api.openai.chat import (
 )
 from smg_trio.api.sampling import SamplingFields, candidates, choices, parse_sampling
 from smg_trio.core.errors import UnsupportedFeature
+from smg_trio.core.records import record
 
 DEFAULT_MAX_TOKENS = 16
 
 Prompt = str | list[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CompletionRequest:
     """A validated completions request.
 

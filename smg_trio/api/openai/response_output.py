@@ -126,7 +126,7 @@ class ResponseOutput:
         if fresh and self._blocks.kind in ("text", None):
             self._waiting.append(fresh)
         if update.finish is not None:
-            self._finish()
+            self._finish(update.finish)
         return shown
 
     def _apply(self, step: Step, shown: list[Step | TextLogprobs]) -> None:
@@ -156,12 +156,16 @@ class ResponseOutput:
         item.logprobs = [*(item.logprobs or ()), entries]
         return entries
 
-    def _finish(self) -> None:
-        """What the last update's tokens say of the last item, which has stopped by now."""
+    def _finish(self, finish: ChoiceFinish) -> None:
+        """What the last update's tokens say of the last item, which has stopped by now.
+
+        A stop string that cut a call short must not look like a call that may be run.
+        """
         item = self.items[-1]
         if item.kind == "text" and self._waiting:
             self._take_waiting()
-        if self.end.status == "incomplete":
+        is_cut = item.kind == "call" and isinstance(finish.stop_reason, str) and not self._blocks.last_call_is_whole
+        if is_cut or self.end.status == "incomplete":
             item.status = "incomplete"
 
     def fail(self, end: ResponseEnd) -> None:

@@ -51,8 +51,10 @@ _PLAIN_FIELDS: Final[dict[str, Any]] = {
 
 def encode_request(request: GenerationRequest, wave: int, client_index: int) -> list[bytes]:
     """The payload frame and its auxiliary tensor frames."""
-    auxiliary: list[bytes] = []
     fields = _fields(request, wave, client_index)
+    if not request.extra and (request.sampling is None or not request.sampling.extra_sampling):
+        return [pack(fields)]
+    auxiliary: list[bytes] = []
 
     def encode_special(value: Any) -> Any:
         if isinstance(value, TensorValue):

@@ -208,3 +208,12 @@ def test_usage_details_and_surrogates_are_harmless() -> None:
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
     assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
     assert body["choices"][0]["message"]["content"] == "?"
+
+
+def test_a_call_that_a_stop_string_cut_does_not_end_as_a_call() -> None:
+    for arguments, word in (('{"a": 1', "stop"), ('{"a": 1}', "tool_calls")):
+        events = [ToolCallStart(0, "f", None), ToolCallArguments(0, arguments)]
+        update = ChoiceUpdate(0, events, finish=ChoiceFinish(FinishReason.STOP, "x"))
+        assert fold(answer(), update)["choices"][0]["finish_reason"] == word
+        chunks = payloads(ChatChunkWriter(answer()).update(update))
+        assert chunks[-1]["choices"][0]["finish_reason"] == word

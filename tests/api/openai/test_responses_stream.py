@@ -231,6 +231,15 @@ def test_a_cut_answer_is_incomplete_and_so_is_its_last_item() -> None:
     assert written(answer(), update)[-1]["type"] == "response.incomplete"
 
 
+def test_a_call_that_a_stop_string_cut_is_incomplete() -> None:
+    for arguments, status in (('{"a": 1', "incomplete"), ('{"a": 1}', "completed")):
+        events = (ToolCallStart(0, "f", None), ToolCallArguments(0, arguments))
+        update = ChoiceUpdate(0, events, finish=ChoiceFinish(FinishReason.STOP, "x"))
+        body = fold(answer(), update)
+        assert (body["status"], body["output"][0]["status"]) == ("completed", status)
+        assert written(answer(), update)[-1]["response"]["output"][0]["status"] == status
+
+
 def test_an_answer_the_engine_gave_up_has_failed() -> None:
     body = fold(answer(), ChoiceUpdate(0, finish=ChoiceFinish(FinishReason.ABORT)))
     assert body["status"] == "failed"

@@ -8,6 +8,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import (

@@ -9,6 +9,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from smg_trio.core.engines import EngineLoad
 from smg_trio.core.errors import ProtocolViolation
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, PositionLogprobs

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgpack
 import pytest
+
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.requests import GenerationRequest, LoraAdapter, PoolingParams, StructuredOutput
 from smg_trio.wire.codec import codec_for

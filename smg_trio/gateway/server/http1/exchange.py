@@ -6,8 +6,8 @@ app that sends in a loop must await something else in it. It raises `ClientGone`
 ``receive`` gives the body as it comes, then waits for the client to go. It raises `RequestTooLarge` or
 `RequestFault` for a body that cannot be read on; the app may answer that itself, else the connection does.
 
-``scope["extensions"]["smg_trio.cancel_on_disconnect"]`` is a function that takes a ``trio.CancelScope``; the
-server cancels it when the client goes while the request runs. It saves the app a task that sits in
+``scope["extensions"]["smg_trio.cancel_on_disconnect"]`` is a function that has the server cancel the app, or the
+``trio.CancelScope`` it is given, when the client goes while the request runs. It saves the app a task that sits in
 ``receive``. ``"smg_trio.write_body"`` is an async function that sends one piece of a streamed body.
 """
 
@@ -75,8 +75,14 @@ class Exchange:
             "extensions": {CANCEL_ON_DISCONNECT: self.cancel_on_disconnect, WRITE_BODY: self.write_body},
         }
 
-    def cancel_on_disconnect(self, scope: trio.CancelScope) -> None:
-        """Cancels ``scope`` when the client goes before the response is complete; at once if it has."""
+    def cancel_on_disconnect(self, scope: trio.CancelScope | None = None) -> None:
+        """Cancels ``scope`` when the client goes before the response is complete; at once if it has.
+
+        Without a scope it is the whole connection that is cancelled, which has nobody to serve then: a scope of the
+        request's own would cost more than all else in this class.
+        """
+        if scope is None:
+            scope = self._connection.link.scope
         if self.gone:
             scope.cancel()
         elif self._scopes is None:
