@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.wire.codec import codec_for, is_dead_sentinel
 from smg_trio.wire.handshake import decode_handshake, decode_registration

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.wire.handshake import (
     HandshakeMessage,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from smg_trio.core.engines import EngineLoad, EngineProtocol
 from smg_trio.core.outputs import (
     EngineBatch,

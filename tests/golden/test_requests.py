@@ -13,6 +13,7 @@ from typing import Any
 
 import msgpack
 import pytest
+
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.requests import (
     GenerationRequest,

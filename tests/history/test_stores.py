@@ -129,12 +129,12 @@ trio.run(main, sys.argv[1], int(sys.argv[2]))
 async def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     acknowledged = -1
-    for _ in range(5):
+    for _ in range(20):
         command = [sys.executable, "-c", _WRITER, str(path), str(acknowledged + 1)]
         process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         output = b""
-        while output.count(b"\n") < 10:
+        while output.count(b"\n") < 5:
             output += await process.stdout.receive_some()
         process.send_signal(signal.SIGKILL)
         async for chunk in process.stdout:

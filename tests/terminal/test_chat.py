@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from smg_trio.terminal.chat import ChatFailed, ChatOptions, run_chat
-
 from tests.e2e.harness import ENDLESS, open_gateway
 
 
@@ -44,7 +43,7 @@ async def test_a_gateway_that_is_not_there_is_said() -> None:
 
 
 async def test_a_missing_key_is_said(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, ENDLESS, api_key="secret") as bench:
+    async with open_gateway(tmp_path, ENDLESS, api_key=("secret",)) as bench:
         with pytest.raises(ChatFailed, match="401"):
             await _talk(bench.base_url, ["Hi"])
         assert "[max_output_tokens]" in await _talk(bench.base_url, ["Hi"], api_key="secret", max_output_tokens=3)

@@ -239,6 +239,28 @@ async def test_a_departure_cancels_the_registered_scope(parser: str, how: str) -
 
 
 @both_parsers
+async def test_a_departure_cancels_an_app_that_has_no_scope_of_its_own(parser: str) -> None:
+    entered, left = trio.Event(), trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"][CANCEL_ON_DISCONNECT]()
+        entered.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            left.set()
+
+    async with running_server(app, parser=parser) as server:
+        stream = await connect(server)
+        await stream.send_all(GET)
+        await entered.wait()
+        await stream.aclose()
+        with trio.fail_after(0.5):
+            await left.wait()
+        await until(server, connections_open=0)
+
+
+@both_parsers
 async def test_a_scope_outlives_its_request_unharmed(parser: str) -> None:
     scopes: list[trio.CancelScope] = []
 
