@@ -125,13 +125,28 @@ class Preparer:
             plan=plan,
         )
 
-    async def completion_prompts(
-        self, request: CompletionRequest, model: ServedModel, max_model_len: int | None = None
-    ) -> list[PreparedPrompt]:
-        """Tokenize the prompts of a completions request, as `chat_prompt`; token ids stay as they are."""
+    async def completions(
+        self, request: CompletionRequest, model: ServedModel, *, request_id: str, max_model_len: int
+    ) -> list[PreparedRequest]:
+        """Prepare the prompts of a completions request, as `chat`; token ids stay as they are.
+
+        Several prompts are several requests, their ids told apart by the prompt's index.
+        """
         window = max_model_len if request.sampling.truncate_prompt_tokens is None else None
         work = functools.partial(_encode_prompts, request, model, window)
-        return await self.off_loop_if_long(_size([p for p in request.prompts if isinstance(p, str)]), work)
+        prompts = await self.off_loop_if_long(_size([p for p in request.prompts if isinstance(p, str)]), work)
+        return [
+            finish_preparing(
+                prompt,
+                request.sampling,
+                model,
+                request_id=request_id if len(prompts) == 1 else f"{request_id}-p{index}",
+                max_model_len=max_model_len,
+                n=request.n,
+                stream=request.stream,
+            )
+            for index, prompt in enumerate(prompts)
+        ]
 
     async def texts(self, texts: Sequence[str], model: ServedModel, *, add_special_tokens: bool) -> list[list[int]]:
         """Tokenize texts."""

@@ -51,7 +51,9 @@ def _spoken(order: str, text: str) -> str:
         return f"<think>\n{text}\n</think>"
     if order == "Say":
         return text
-    name, arguments = _CALL.fullmatch(text).groups()  # type: ignore[union-attr]
+    call = _CALL.fullmatch(text)
+    assert call is not None, f"not of the form NAME ARGUMENTS: {text}"
+    name, arguments = call.groups()
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>\n'
 
 

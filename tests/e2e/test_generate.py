@@ -105,3 +105,13 @@ async def test_refusals_name_the_field(tmp_path: Path) -> None:
         assert (await refused(400, input_ids=[bench.model.vocab_size]))["param"] == "prompt"
         assert (await refused(404, text="hi", model="x"))["code"] == "model_not_found"
         assert (await generate(bench, model=MODEL))[0]["text"] == "Hello world"
+
+
+@pytest.mark.parametrize(("route", "key"), [("/generate", "text"), ("/v1/completions", "prompt")])
+async def test_text_that_cannot_fit_is_refused_before_it_is_tokenized(tmp_path: Path, route: str, key: str) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        answer = await bench.http.post(route, json={"model": MODEL, key: "x" * 8_000_000})
+        error = error_of(answer, 400)
+        assert error["code"] == "context_length_exceeded"
+        assert "8000000 characters" in error["message"]
+        assert bench.engine.received == []

@@ -15,7 +15,7 @@ from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.models import ServedModel
-from smg_trio.pipeline.prepare import PreparedPrompt, finish_preparing
+from smg_trio.pipeline.prepare import PreparedPrompt
 
 
 async def completions(gateway: Gateway, request: Request) -> Response:
@@ -24,21 +24,10 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     gateway.refuse_if_draining()
     asked = parse_completion_request(request.body, gateway.limits)
     model = gateway.catalog.find(asked.model)
-    window = gateway.context_window(model)
     answer_id = response_id("cmpl-", request, asked.request_id)
-    prompts = await gateway.preparer.completion_prompts(asked, model, window)
-    prepared = [
-        finish_preparing(
-            prompt,
-            asked.sampling,
-            model,
-            request_id=answer_id if len(prompts) == 1 else f"{answer_id}-p{index}",
-            max_model_len=window,
-            n=asked.n,
-            stream=asked.stream,
-        )
-        for index, prompt in enumerate(prompts)
-    ]
+    prepared = await gateway.preparer.completions(
+        asked, model, request_id=answer_id, max_model_len=gateway.context_window(model)
+    )
     shown = _shown(asked, model, answer_id, [one.prompt for one in prepared])
     measured = MeasuredAnswer(
         gateway,

@@ -6,13 +6,12 @@ from secrets import token_hex
 
 import trio
 
-from smg_trio.api.generate import GenerateRequest, parse_generate_request
+from smg_trio.api.generate import parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
 from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
-from smg_trio.pipeline.prepare import PreparedRequest, finish_preparing
 
 
 async def generate(gateway: Gateway, request: Request) -> Response:
@@ -22,7 +21,10 @@ async def generate(gateway: Gateway, request: Request) -> Response:
     asked = parse_generate_request(request.body, gateway.limits)
     stream = asked.completion.stream
     answer_id = asked.completion.request_id or (request.request_id if request.client_named_request else token_hex(16))
-    prepared = await _prepare(gateway, asked, answer_id)
+    model = gateway.catalog.find(asked.completion.model)
+    prepared = await gateway.preparer.completions(
+        asked.completion, model, request_id=answer_id, max_model_len=gateway.context_window(model)
+    )
     shown = GenerateAnswer(
         response_id=answer_id,
         prompts=[one.prompt.token_ids for one in prepared],
@@ -47,22 +49,3 @@ async def generate(gateway: Gateway, request: Request) -> Response:
     events = AnswerStream(measured, GenerateEventWriter(shown), style)
     await events.start()
     return Response(200, events, list(SSE_HEADERS))
-
-
-async def _prepare(gateway: Gateway, asked: GenerateRequest, answer_id: str) -> list[PreparedRequest]:
-    completion = asked.completion
-    model = gateway.catalog.find(completion.model)
-    window = gateway.context_window(model)
-    prompts = await gateway.preparer.completion_prompts(completion, model)
-    return [
-        finish_preparing(
-            prompt,
-            completion.sampling,
-            model,
-            request_id=answer_id if len(prompts) == 1 else f"{answer_id}-p{index}",
-            max_model_len=window,
-            n=completion.n,
-            stream=completion.stream,
-        )
-        for index, prompt in enumerate(prompts)
-    ]
