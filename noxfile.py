@@ -1,4 +1,4 @@
-"""Sessions: lint, types, imports, tests, docs, bench, interop, clients. Each installs what it needs by itself."""
+"""Sessions: lint, types, imports, tests, fuzz, docs, bench, interop, clients. Each installs what it needs by itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,15 @@ def imports(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The whole test suite; arguments go to pytest."""
     session.install("-e", ".[dev]")
-    session.run("pytest", "-n", "2", *session.posargs)
+    session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """The laws on examples that no run has seen, ten rounds of them; what one finds becomes an `@example`."""
+    session.install("-e", ".[dev]")
+    for _ in range(10):
+        session.run("pytest", "-n", "2", "-m", "hypothesis", "--hypothesis-profile=default", *session.posargs)
 
 
 @nox.session

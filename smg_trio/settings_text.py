@@ -23,11 +23,12 @@ def settings_text(layers: Layer) -> str:
 
 
 def _setting_line(option: dataclasses.Field[Any], sourced: Sourced) -> str:
+    origin = _on_one_line(sourced.origin)
     if option.metadata["secret"] and sourced.value:
-        return f'# {option.name} = ["********"]  # {sourced.origin}; not shown'
+        return f'# {option.name} = ["********"]  # {origin}; not shown'
     if sourced.value is None:
-        return f"# {option.name} is not set  # {sourced.origin}"
-    return f"{option.name} = {_toml(sourced.value)}  # {_on_one_line(sourced.origin)}"
+        return f"# {option.name} is not set  # {origin}"
+    return f"{option.name} = {_toml(sourced.value)}  # {origin}"
 
 
 def _on_one_line(text: str) -> str:

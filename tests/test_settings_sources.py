@@ -6,7 +6,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from smg_trio.config import Settings, options
@@ -222,6 +222,7 @@ def some_layers(draw: st.DrawFn) -> dict[str, Sourced]:
 
 @settings(max_examples=60)
 @given(some_layers())
+@example({"api_key": Sourced(("secret",), "a\nb"), "model_path": Sourced(None, "\x1f")})
 def test_what_is_shown_can_be_fed_back(said: dict[str, Sourced]) -> None:
     layers = merged(defaults(), said)
     fed = read_toml(settings_text(layers), "shown").checked()
