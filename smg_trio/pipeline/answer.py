@@ -165,16 +165,11 @@ class Answer:
 
     def nudge(self) -> None:
         """Have `next_updates` return, if with nothing new."""
-        for index, choice in enumerate(self._choices):
-            if not choice.decoder.finished:
-                self.outputs.delivery(index).put(GenerationOutput([]))
-                return
+        self.outputs.wake()
 
     def fail(self, error: SmgError) -> None:
         """End the answer with `error`, which `next_updates` raises after what came before it."""
-        for index, choice in enumerate(self._choices):
-            if not choice.decoder.finished:
-                self.outputs.delivery(index).put(error)
+        self.outputs.fail(error)
 
     def fail_leases(self, error: SmgError) -> None:
         """Tell the workers that the answer failed with `error`, and close."""

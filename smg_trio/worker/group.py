@@ -148,7 +148,7 @@ class Group:
     def fail(self, entry: InFlight[AnyDelivery], error: SmgError) -> None:
         """End the request with an error to its consumer."""
         if self._end(entry):
-            entry.delivery.put(error)
+            entry.delivery.fail(error)
 
     def _end(self, entry: InFlight[AnyDelivery]) -> bool:
         if not self.ledger.end(entry):

@@ -546,8 +546,11 @@ async def test_ending_the_worker_aborts_what_is_in_flight(tmp_path: Path, autoju
 
 
 class _NoDelivery:
-    def put(self, item: object) -> bool:
+    def put(self, output: object) -> bool:
         return True
+
+    def fail(self, error: object) -> None:
+        return
 
 
 async def test_draining_takes_nothing_new(tmp_path: Path, autojump_clock: MockClock) -> None:
