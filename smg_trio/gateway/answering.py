@@ -13,7 +13,9 @@ from smg_trio.api.errors import error_event
 from smg_trio.api.sse import DONE, KEEP_ALIVE
 from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
+from smg_trio.core.outputs import GenerationOutput
 from smg_trio.gateway.access import current
+from smg_trio.gateway.http import BodyWrite
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.decode import ChoiceDecoder
@@ -136,6 +138,14 @@ class MeasuredAnswer:
             self.note_failure(error)
             raise
 
+    def take(self, batch: list[tuple[int, GenerationOutput]]) -> list[ChoiceUpdate]:
+        """As `Answer.take`, for a batch of an answer that is `heard`."""
+        try:
+            return self.answer.take(batch)
+        except SmgError as error:
+            self.note_failure(error)
+            raise
+
     def note_failure(self, error: SmgError) -> None:
         """Count the answer as failed."""
         self._metrics.failed(error.code)
@@ -253,6 +263,7 @@ class AnswerStream:
         "_plain",
         "_quiet",
         "_style",
+        "_taken",
         "_write_text",
         "_writer",
     )
@@ -275,6 +286,7 @@ class AnswerStream:
         self._quiet = True
         self._owes_sign = False
         self._plain: ChoiceDecoder | None = None
+        self._taken: list[tuple[int, GenerationOutput]] | None = None
         self._write_text: Callable[[str], bytes] | None = None
         if isinstance(writer, TextWriter) and writer.writes_plain_text and not style.continuous_usage:
             self._write_text = writer.text
@@ -315,8 +327,6 @@ class AnswerStream:
         try:
             return await self._next()
         except SmgError as error:
-            if self._plain is not None:
-                self._measured.note_failure(error)
             self.close()
             logger.warning("stream ended with an error: %s", error.message, extra=about(self._measured.answer))
             return self._style.failed(error)
@@ -324,10 +334,11 @@ class AnswerStream:
     async def _next(self) -> bytes:
         """Bytes to send: of the next updates that have any, or a sign of life."""
         while True:
-            if self._plain is not None:
-                chunk = await self._next_plain(self._plain)
-            else:
+            taken, self._taken = self._taken, None
+            if taken is None:
                 chunk = self._write(await self._measured.next_updates())
+            else:
+                chunk = self._write(self._measured.take(taken))
             if self._measured.answer.finished:
                 if self._before_end is not None:
                     await self._before_end()
@@ -340,18 +351,26 @@ class AnswerStream:
                 self._owes_sign = False
                 return self._style.keep_alive
 
-    async def _next_plain(self, decoder: ChoiceDecoder) -> bytes:
-        """The way of most tokens: ids, text, bytes, with nothing in between."""
-        answer, write_text = self._measured.answer, self._write_text
-        try:
-            batch = await answer.outputs.receive_batch()
-        except SmgError as error:
-            answer.fail_leases(error)
-            raise
-        text = decoder.push_plain(batch)
-        if text is None or write_text is None:
-            return self._write(answer.take(batch))
-        return write_text(text) if text else b""
+    async def write_on(self, write: BodyWrite) -> None:
+        """See `ByteStream.write_on`: ids, text, bytes, with nothing in between."""
+        decoder, write_text = self._plain, self._write_text
+        if decoder is None or write_text is None or self._done:
+            return
+        push, receive = decoder.push_plain, self._measured.answer.outputs.receive_batch
+        while not self._owes_sign:
+            try:
+                batch = await receive()
+            except SmgError:
+                return  # which `next_chunk` meets again
+            text = push(batch)
+            if text is None:
+                self._taken = batch
+                return
+            if text:
+                self._quiet = False
+                unsent = write(write_text(text))
+                if unsent is not None:
+                    await unsent
 
     def _write(self, updates: list[ChoiceUpdate]) -> bytes:
         writer, answer, style = self._writer, self._measured.answer, self._style

@@ -6,7 +6,7 @@ ways lead through `handling.handle`, so nothing but speed may differ.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import trio
 
@@ -14,13 +14,11 @@ from smg_trio.core.errors import RequestTooLarge
 from smg_trio.core.log_context import request_id as request_id_in_log
 from smg_trio.gateway.cors import cors_headers
 from smg_trio.gateway.handling import failure, handle, request_id_of
-from smg_trio.gateway.http import ByteStream, Headers, Request, Response
+from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.server import CANCEL_ON_DISCONNECT, WRITE_BODY
 from smg_trio.gateway.server.asgi import App, Receive, Scope, Send
 from smg_trio.gateway.state import Gateway
-
-Write = Callable[[bytes], Awaitable[None]]
 
 
 class HotRoutes:
@@ -72,7 +70,7 @@ class HotRoutes:
             await self._answer(route, request, send)
             nursery.cancel_scope.cancel()
 
-    async def _answer(self, route: Route, request: Request, send: Send, write: Write | None = None) -> None:
+    async def _answer(self, route: Route, request: Request, send: Send, write: BodyWrite | None = None) -> None:
         response = await handle(self._gateway, route, request)
         extra = cors_headers(request.headers.get("origin"), self._gateway.settings.cors_allowed_origins)
         if isinstance(response.body, bytes):
@@ -118,7 +116,17 @@ async def _send_whole(send: Send, response: Response, body: bytes, extra: Header
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_stream(send: Send, write: Write | None, response: Response, stream: ByteStream, extra: Headers) -> None:
+def _written_by(send: Send) -> BodyWrite:
+    def write(data: bytes) -> Awaitable[None]:
+        return send({"type": "http.response.body", "body": data, "more_body": True})
+
+    return write
+
+
+async def _send_stream(
+    send: Send, write: BodyWrite | None, response: Response, stream: ByteStream, extra: Headers
+) -> None:
+    write = write or _written_by(send)
     complete = False
     try:
         headers = _raw([*response.headers, *extra])
@@ -130,10 +138,10 @@ async def _send_stream(send: Send, write: Write | None, response: Response, stre
                 await send({"type": "http.response.body", "body": chunk})
                 complete = True
                 return
-            if write is not None:
-                await write(chunk)
-            else:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            unsent = write(chunk)
+            if unsent is not None:
+                await unsent
+            await stream.write_on(write)
     finally:
         stream.close()
         if response.on_end is not None:

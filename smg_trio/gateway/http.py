@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,6 +31,10 @@ class Request:
     repeated: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+BodyWrite = Callable[[bytes], Awaitable[None] | None]
+"""Sends bytes of a body. What it returns, if it does, must be awaited before more is sent: not all has left yet."""
+
+
 class ByteStream(Protocol):
     """A response body that comes bit by bit. `close` is called once by whoever sends it, on every path."""
 
@@ -41,6 +45,14 @@ class ByteStream(Protocol):
 
     async def next_chunk(self) -> bytes:
         """The next bytes to send; empty only at the end. Faults become bytes, they are not raised."""
+        ...
+
+    async def write_on(self, write: BodyWrite) -> None:
+        """Write what needs no more than that, for as long as it comes; then `next_chunk` says how things stand.
+
+        The short way of most tokens, for a stream that has begun; a stream without one returns at once. Raises what
+        `write` does, and nothing else.
+        """
         ...
 
     def close(self) -> None:

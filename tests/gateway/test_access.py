@@ -14,7 +14,7 @@ import trio
 
 from smg_trio.core.events import Usage
 from smg_trio.gateway.access import AccessLog, current
-from smg_trio.gateway.http import Response
+from smg_trio.gateway.http import BodyWrite, Response
 from tests.e2e.harness import ENDLESS, HELLO, HI, MODEL, PATIENCE_S, Bench, open_gateway
 
 from .conftest import SetUp
@@ -251,6 +251,9 @@ async def test_a_stream_s_line_waits_for_its_end(set_up: SetUp) -> None:
 
         async def next_chunk(self) -> bytes:
             return b""
+
+        async def write_on(self, write: BodyWrite) -> None:
+            pass
 
         def close(self) -> None:
             pass

@@ -204,19 +204,28 @@ class Http1Connection:
         Raises:
             ClientGone: the client has left.
         """
-        if self._writing is None:
-            try:
-                sent = self.link.sock.send(data)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                raise ClientGone from error
-            if sent == len(data):
-                return
-            data = data[sent:]
-        await self._write_slowly(data)
+        rest = self.offer(data)
+        if rest:
+            await self.write_slowly(rest)
 
-    async def _write_slowly(self, data: bytes) -> None:
+    def offer(self, data: bytes) -> bytes:
+        """Offers ``data`` to the kernel; what it did not take is left to `write_slowly`, before anything else.
+
+        Raises:
+            ClientGone: the client has left.
+        """
+        if self._writing is not None:
+            return data
+        try:
+            sent = self.link.sock.send(data)
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise ClientGone from error
+        return b"" if sent == len(data) else data[sent:]
+
+    async def write_slowly(self, data: bytes) -> None:
+        """Writes all of ``data``, waiting for the client to read. Raises as `write` does."""
         while self._writing is not None:
             await self._writing.wait()
         self._writing = trio.Event()

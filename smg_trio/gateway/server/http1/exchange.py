@@ -8,11 +8,12 @@ app that sends in a loop must await something else in it. It raises `ClientGone`
 
 ``scope["extensions"]["smg_trio.cancel_on_disconnect"]`` is a function that has the server cancel the app, or the
 ``trio.CancelScope`` it is given, when the client goes while the request runs. It saves the app a task that sits in
-``receive``. ``"smg_trio.write_body"`` is an async function that sends one piece of a streamed body.
+``receive``. ``"smg_trio.write_body"`` is `Exchange.write_body`, which sends one piece of a streamed body.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -172,14 +173,25 @@ class Exchange:
         else:
             raise ResponseMisuse(f"{kind} is not a message of an HTTP response")
 
-    async def write_body(self, data: bytes) -> None:
-        """A piece of the body in mid-response: `send` without a message to make and take apart. Errors as `send`."""
+    def write_body(self, data: bytes) -> Awaitable[None] | None:
+        """A piece of the body in mid-response: `send` without a message to make and take apart.
+
+        Returns None if the kernel took all of it at once, else what must be awaited before anything else is sent.
+        Errors as `send`, here or there.
+        """
         framed = self.response.chunk(data)
         if framed is None:
-            await self.send({"type": "http.response.body", "body": data, "more_body": True})
-            return
+            return self.send({"type": "http.response.body", "body": data, "more_body": True})
         try:
-            await self._connection.write(framed)
+            rest = self._connection.offer(framed)
+        except BaseException:
+            self.response.abandon()
+            raise
+        return self._write_rest(rest) if rest else None
+
+    async def _write_rest(self, rest: bytes) -> None:
+        try:
+            await self._connection.write_slowly(rest)
         except BaseException:
             self.response.abandon()
             raise
