@@ -218,6 +218,12 @@ class Settings:
     model_alias: tuple[str, ...] = _option(
         (), "Further client-facing names, each alias=name.", "Model", metavar="ALIAS=NAME"
     )
+    tokenizer_cache_l1_max_memory: int = _option(
+        32 * 1024 * 1024,
+        "Memory for token ids of pieces of long prompts, which later prompts may share; 0 for none.",
+        "Model",
+        metavar="BYTES",
+    )
     generation_config: str = _option(
         "auto",
         "Sampling defaults: 'auto' reads the model's generation_config.json, 'vllm' uses the engine's own.",

@@ -81,6 +81,7 @@ _ABOVE_0 = [
     "health_check_timeout_secs",
 ]
 _FROM_0 = [
+    "tokenizer_cache_l1_max_memory",
     "cache_threshold",
     "balance_abs_threshold",
     "eviction_interval_secs",

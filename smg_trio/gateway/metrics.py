@@ -10,7 +10,9 @@ from typing import TypeVar, cast
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from smg_trio.core.events import Usage
+from smg_trio.gateway.encoding_counters import EncodingCounters
 from smg_trio.gateway.worker_gauges import MODE, ResilienceGauges, WorkerGauges
+from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.registry import Registry
 
@@ -24,11 +26,12 @@ Family = TypeVar("Family", Counter, Histogram)
 class Metrics:
     """All metrics of one gateway, on a registry of their own."""
 
-    def __init__(self, workers: Registry, admission: AdmissionQueue) -> None:
+    def __init__(self, workers: Registry, admission: AdmissionQueue, encodings: EncodingCache) -> None:
         self.registry = CollectorRegistry()
         self._children: dict[tuple[object, tuple[str, ...]], Counter | Histogram] = {}
         self.registry.register(WorkerGauges(workers))
         self.registry.register(ResilienceGauges(workers, admission))
+        self.registry.register(EncodingCounters(encodings))
         self._http_responses = self._counter(
             "smg_http_responses",
             "HTTP responses by route, status and error code.",

@@ -55,12 +55,12 @@ class Gateway:
         registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
         self.background = BackgroundTasks()
-        self.preparer = Preparer()
+        self.preparer = Preparer(cache_bytes=settings.tokenizer_cache_l1_max_memory)
         self.limits = RequestLimits(max_logprobs=settings.max_logprobs)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.admission = admission_queue_of(settings, os.cpu_count() or 1)
-        self.metrics = Metrics(registry, self.admission)
+        self.metrics = Metrics(registry, self.admission, self.preparer.encodings)
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.answers = 0

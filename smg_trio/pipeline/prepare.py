@@ -21,6 +21,7 @@ from smg_trio.core.records import record
 from smg_trio.core.requests import SamplingParams
 from smg_trio.parsers.plan import AnswerPlan
 from smg_trio.pipeline.decode import DecodeOptions
+from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
 from smg_trio.pipeline.sampling import resolve_sampling
@@ -70,8 +71,10 @@ class PreparedRequest:
 class Preparer:
     """Prepares requests; owns the limit on text threads."""
 
-    def __init__(self, text_threads: int = TEXT_THREADS) -> None:
+    def __init__(self, text_threads: int = TEXT_THREADS, *, cache_bytes: int = 0) -> None:
+        """`cache_bytes`: for the `EncodingCache`, which is kept as `encodings`; 0 for none."""
         self._limiter = trio.CapacityLimiter(text_threads)
+        self.encodings = EncodingCache(cache_bytes)
 
     async def off_loop_if_long(self, size: int, work: Callable[[], Result]) -> Result:
         """Run `work` inline for inputs of up to `INLINE_ENCODE_CHARS` characters, else in a thread.
@@ -91,7 +94,7 @@ class Preparer:
         """
         template = _template_of(request, model)
         window = max_model_len if request.sampling.truncate_prompt_tokens is None else None
-        work = functools.partial(_render_and_encode, request, model, template, window)
+        work = functools.partial(_render_and_encode, request, model, template, window, self.encodings)
         return await self.off_loop_if_long(_size(request.messages) + _size(request.tools), work)
 
     async def chat(
@@ -251,7 +254,7 @@ def _refuse_hopeless(text: str, model: ServedModel, window: int | None, param: s
 
 
 def _render_and_encode(
-    request: ChatRequest, model: ServedModel, template: ChatTemplate, window: int | None
+    request: ChatRequest, model: ServedModel, template: ChatTemplate, window: int | None, encodings: EncodingCache
 ) -> PreparedPrompt:
     text = template.render(
         template.prepare(request.messages),
@@ -262,7 +265,11 @@ def _render_and_encode(
         kwargs=template_arguments(request, template),
     )
     _refuse_hopeless(text, model, window, "messages")
-    ids = model.text.tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
+    tokenizer = model.text.tokenizer
+    if request.add_special_tokens:  # which ones, is a question to the whole text
+        ids = tokenizer.encode(text, add_special_tokens=True)
+    else:
+        ids = encodings.encode(tokenizer, text)
     if not ids:
         raise InvalidRequest("The conversation renders to an empty prompt.", param="messages")
     return PreparedPrompt(token_ids=ids, text=text)

@@ -10,6 +10,7 @@ run texts longer than `INLINE_ENCODE_CHARS` in a thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
@@ -18,6 +19,7 @@ import tokenizers
 
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.text.detokenizer import Detokenizer
+from smg_trio.text.segments import cutting_pattern
 from smg_trio.text.token_pieces import find_pieces
 
 INLINE_ENCODE_CHARS: Final = 4_000
@@ -111,6 +113,11 @@ class Tokenizer:
             return text
         stream = Detokenizer(self, (), skip_special_tokens=False, spaces_between_special_tokens=False)
         return stream.push(known) + stream.flush()
+
+    @cached_property
+    def cutting_pattern(self) -> re.Pattern[str] | None:
+        """Where texts may be cut before they are tokenized; see `text.segments`."""
+        return cutting_pattern(self.backend)
 
     @cached_property
     def longest_token_chars(self) -> int:

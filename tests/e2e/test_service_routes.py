@@ -199,6 +199,21 @@ async def test_errors_of_engines_are_counted(tmp_path: Path) -> None:
         assert value(found["smg_router_request_errors"], endpoint="chat", error_type="engine_rejected") == 2
 
 
+@pytest.mark.parametrize("room", [0, 10**8])
+async def test_long_prompts_that_begin_alike_share_their_tokens(tmp_path: Path, room: int) -> None:
+    system = {"role": "system", "content": "Be brief. " * 300}
+    async with open_gateway(tmp_path, HELLO, tokenizer_cache_l1_max_memory=room) as bench:
+        counts = set()
+        for _ in range(3):
+            answer = await bench.chat(messages=[system, *HI])
+            counts.add(answer.json()["usage"]["prompt_tokens"])
+        assert len(counts) == 1
+        found = await families(bench)
+        lookups = found["smg_tokenizer_cache_lookups"]
+        assert (value(lookups, result="miss"), value(lookups, result="hit")) == ((1, 2) if room else (0, 0))
+        assert (value(found["smg_tokenizer_cache_reused_bytes"]) > 2 * 3_000) is bool(room)
+
+
 async def test_labels_of_metrics_stay_bounded(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO, connect=False) as bench:
         for number in range(5):
