@@ -128,6 +128,7 @@ def _request(scenario: Scenario, model: str, prompt: str, seed: int) -> bytes:
             "max_tokens": scenario.max_tokens,
             "seed": seed,
             "stream": scenario.stream,
+            **scenario.asks,
         }
     ).encode()
     head = (

@@ -111,7 +111,7 @@ def smg(executable: str) -> Command:
 
 def _gateway_arguments(setting: Setting, port: int, metrics: int, url: str) -> list[str]:
     arguments = ["launch", "--worker-urls", url, "--backend", "vllm", "--model-path", str(setting.model)]
-    arguments += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warn"]
+    arguments += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "warn", "--tool-call-parser", "qwen"]
     return [*arguments, "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics)]
 
 
@@ -122,6 +122,7 @@ def vllm(python: str) -> Command:
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--data-parallel-size", "1"]
         arguments += ["--data-parallel-size-local", "0", "--data-parallel-address", "127.0.0.1"]
         arguments += ["--data-parallel-rpc-port", url.rpartition(":")[2]]
+        arguments += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
         arguments += ["--disable-uvicorn-access-log", "--uvicorn-log-level", "warning"]
         return [python, "-m", "vllm.entrypoints.cli.main", "serve", str(setting.model), *arguments]
 

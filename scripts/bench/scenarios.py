@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +19,7 @@ class Scenario:
         stream: whether answers are streamed.
         step_ms: the engine gives each running sequence one token per step.
         prompt_words: about as many tokens, different words in each request.
+        asks: further fields of the request.
     """
 
     name: str
@@ -26,6 +29,7 @@ class Scenario:
     stream: bool
     step_ms: float
     prompt_words: int = 32
+    asks: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def paced(self) -> bool:
@@ -50,7 +54,16 @@ def scenarios(tokens: int, requests: int, *, short: bool) -> list[Scenario]:
         _one_token("one-token-sse", 64, requests, stream=True),
         _one_token("prompt-1k", 16, max(16, requests // 20), prompt_words=1000),
         _one_token("prompt-32k", 4, max(4, requests // 200), prompt_words=32000),
+        *(replace(_streams(128, tokens), name=f"{name}-128", asks=asks) for name, asks in _FEATURES.items()),
     ]
+
+
+_FEATURES: dict[str, dict[str, Any]] = {
+    "stops": {"stop": ["no word says this", "nor this"]},
+    "tools": {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
+    "logprobs": {"logprobs": True, "top_logprobs": 5},
+}
+"""What makes a token pass through more than the detokenizer."""
 
 
 def _streams(count: int, tokens: int) -> Scenario:

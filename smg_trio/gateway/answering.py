@@ -13,7 +13,6 @@ from smg_trio.api.errors import error_event
 from smg_trio.api.sse import DONE, KEEP_ALIVE
 from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
-from smg_trio.core.outputs import GenerationOutput
 from smg_trio.gateway.access import current
 from smg_trio.gateway.http import BodyWrite
 from smg_trio.gateway.state import Gateway
@@ -135,19 +134,15 @@ class MeasuredAnswer:
                 return await self.answer.next_updates()
             return await self._first_updates()
         except SmgError as error:
-            self.note_failure(error)
+            self._note_failure(error)
             raise
 
-    def take(self, batch: list[tuple[int, GenerationOutput]]) -> list[ChoiceUpdate]:
-        """As `Answer.take`, for a batch of an answer that is `heard`."""
-        try:
-            return self.answer.take(batch)
-        except SmgError as error:
-            self.note_failure(error)
-            raise
+    def failed(self, error: SmgError) -> None:
+        """What was read past `next_updates` ended with an error."""
+        self.answer.fail_leases(error)
+        self._note_failure(error)
 
-    def note_failure(self, error: SmgError) -> None:
-        """Count the answer as failed."""
+    def _note_failure(self, error: SmgError) -> None:
         self._metrics.failed(error.code)
         if self._access is not None:
             self._access.error = error.code
@@ -257,14 +252,13 @@ class AnswerStream:
         "_alarm",
         "_before_end",
         "_done",
-        "_first",
         "_measured",
         "_owes_sign",
         "_plain",
         "_quiet",
+        "_ready",
         "_style",
-        "_taken",
-        "_write_text",
+        "_text_writer",
         "_writer",
     )
 
@@ -281,15 +275,13 @@ class AnswerStream:
         self._writer = writer
         self._style = style
         self._before_end = before_end
-        self._first = b""
+        self._ready = b""
         self._done = False
         self._quiet = True
         self._owes_sign = False
         self._plain: ChoiceDecoder | None = None
-        self._taken: list[tuple[int, GenerationOutput]] | None = None
-        self._write_text: Callable[[str], bytes] | None = None
-        if isinstance(writer, TextWriter) and writer.writes_plain_text and not style.continuous_usage:
-            self._write_text = writer.text
+        # Looked up once: asking whether something follows a protocol takes microseconds.
+        self._text_writer = writer if isinstance(writer, TextWriter) and not style.continuous_usage else None
         self._alarm = measured.gateway.keep_alives.start(self._note_silence)
 
     def _note_silence(self) -> None:
@@ -306,8 +298,9 @@ class AnswerStream:
         Raises SmgError; on any exception, cancellation included, the stream is closed.
         """
         try:
-            self._first = opening + await self._next()
-            self._plain = None if self._write_text is None else self._measured.answer.plain_decoder
+            self._ready = opening + await self._next()
+            if self._text_writer is not None and self._text_writer.writes_plain_text:
+                self._plain = self._measured.answer.plain_decoder
         except BaseException:
             self.close()
             raise
@@ -315,34 +308,31 @@ class AnswerStream:
     @property
     def ended(self) -> bool:
         """See `ByteStream.ended`."""
-        return self._done and not self._first
+        return self._done and not self._ready
 
     async def next_chunk(self) -> bytes:
         """See `ByteStream.next_chunk`."""
-        if self._first:
-            first, self._first = self._first, b""
-            return first
+        if self._ready:
+            ready, self._ready = self._ready, b""
+            return ready
         if self._done:
             return b""
         try:
             return await self._next()
         except SmgError as error:
-            self.close()
-            logger.warning("stream ended with an error: %s", error.message, extra=about(self._measured.answer))
-            return self._style.failed(error)
+            return self._end_with(error)
+
+    def _end_with(self, error: SmgError) -> bytes:
+        self.close()
+        logger.warning("stream ended with an error: %s", error.message, extra=about(self._measured.answer))
+        return self._style.failed(error)
 
     async def _next(self) -> bytes:
         """Bytes to send: of the next updates that have any, or a sign of life."""
         while True:
-            taken, self._taken = self._taken, None
-            if taken is None:
-                chunk = self._write(await self._measured.next_updates())
-            else:
-                chunk = self._write(self._measured.take(taken))
+            chunk = self._write(await self._measured.next_updates())
             if self._measured.answer.finished:
-                if self._before_end is not None:
-                    await self._before_end()
-                self.close()
+                await self._end()
                 return chunk
             if chunk:
                 self._quiet = False
@@ -351,24 +341,36 @@ class AnswerStream:
                 self._owes_sign = False
                 return self._style.keep_alive
 
+    async def _end(self) -> None:
+        if self._before_end is not None:
+            await self._before_end()
+        self.close()
+
     async def write_on(self, write: BodyWrite) -> None:
-        """See `ByteStream.write_on`: ids, text, bytes, with nothing in between."""
-        decoder, write_text = self._plain, self._write_text
-        if decoder is None or write_text is None or self._done:
+        """See `ByteStream.write_on`: all but the first chunk and the last, with little in between."""
+        if self._done:
             return
-        push, receive = decoder.push_plain, self._measured.answer.outputs.receive_batch
+        answer, plain, writer = self._measured.answer, self._plain, self._text_writer
+        receive = answer.outputs.receive_batch
         while not self._owes_sign:
             try:
                 batch = await receive()
-            except SmgError:
-                return  # which `next_chunk` meets again
-            text = push(batch)
-            if text is None:
-                self._taken = batch
+                text = None if plain is None else plain.push_plain(batch)
+                if text is None or writer is None:
+                    chunk = self._write(answer.take(batch))
+                    if answer.finished:
+                        await self._end()
+                        self._ready = chunk
+                        return
+                else:
+                    chunk = writer.text(text) if text else b""
+            except SmgError as error:
+                self._measured.failed(error)
+                self._ready = self._end_with(error)
                 return
-            if text:
+            if chunk:
                 self._quiet = False
-                unsent = write(write_text(text))
+                unsent = write(chunk)
                 if unsent is not None:
                     await unsent
 

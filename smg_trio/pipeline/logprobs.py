@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from smg_trio.core.events import TokenLogprob
 from smg_trio.core.outputs import PositionLogprobs
+from smg_trio.text.token_pieces import REPLACEMENT
 from smg_trio.text.tokenizer import Tokenizer
 
 MIN_LOGPROB = -9999.0
 """What -inf is shown as: JSON has no infinities (vLLM's number)."""
-_REPLACEMENT = "\ufffd"
 _LOOK_BACK = 4
 
 
@@ -27,13 +27,13 @@ class LogprobTranslator:
         top: candidates shown per position; -1 = all there are.
     """
 
-    __slots__ = ("_recent", "_texts", "_tokenizer", "_top")
+    __slots__ = ("_recent", "_shown", "_tokenizer", "_top")
 
     def __init__(self, tokenizer: Tokenizer, top: int) -> None:
         self._tokenizer = tokenizer
         self._top = top
         self._recent: list[int] = []
-        self._texts: dict[int, str] = {}
+        self._shown = tokenizer.shown_alone
 
     def translate(self, positions: Sequence[PositionLogprobs]) -> list[TokenLogprob]:
         """One entry per position, each with its best candidates in rank order."""
@@ -45,33 +45,25 @@ class LogprobTranslator:
 
     def _position(self, position: PositionLogprobs) -> TokenLogprob:
         ids, logprobs = position.token_ids, position.logprobs
-        sampled = self._entry(ids[0], logprobs[0], position.rank)
         count = len(ids) - 1 if self._top < 0 else min(self._top, len(ids) - 1)
-        sampled.top = [self._entry(ids[rank], logprobs[rank], rank) for rank in range(1, count + 1)]
-        return sampled
-
-    def _entry(self, token_id: int, logprob: float, rank: int) -> TokenLogprob:
-        text = self._text(token_id)
-        raw = text.encode("utf-8", "replace")
-        if _REPLACEMENT in text:
-            raw = self._tokenizer.token_bytes(token_id)
-            if text.endswith(_REPLACEMENT):
+        shown = self._shown
+        entries: list[TokenLogprob] = []
+        for token_id, logprob in zip(ids[: count + 1], logprobs, strict=False):
+            text, raw, partial = shown[token_id]
+            if partial:
                 text = self._completed(token_id)
-        shown = max(MIN_LOGPROB, logprob)
-        return TokenLogprob(token_id=token_id, token=text, raw=raw, logprob=shown, rank=rank)
-
-    def _text(self, token_id: int) -> str:
-        text = self._texts.get(token_id)
-        if text is None:
-            text = self._texts[token_id] = self._tokenizer.decode([token_id], skip_special_tokens=False)
-        return text
+            # Ranks in order, and the first entry is the token that stands there: its rank is set below.
+            entries.append(TokenLogprob(token_id, text, raw, max(MIN_LOGPROB, logprob), len(entries)))
+        sampled = entries.pop(0)
+        sampled.rank, sampled.top = position.rank, entries
+        return sampled
 
     def _completed(self, token_id: int) -> str:
         for start in range(len(self._recent) - 1, -1, -1):
             before = self._tokenizer.decode(self._recent[start:], skip_special_tokens=False)
             text = self._tokenizer.decode([*self._recent[start:], token_id], skip_special_tokens=False)
-            if not text.endswith(_REPLACEMENT):
-                return text[len(before.rstrip(_REPLACEMENT)) :]
+            if not text.endswith(REPLACEMENT):
+                return text[len(before.rstrip(REPLACEMENT)) :]
         return ""
 
 

@@ -20,10 +20,35 @@ import tokenizers
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.text.detokenizer import Detokenizer
 from smg_trio.text.segments import cutting_pattern
-from smg_trio.text.token_pieces import find_pieces
+from smg_trio.text.token_pieces import REPLACEMENT, find_pieces
 
 INLINE_ENCODE_CHARS: Final = 4_000
 """Texts above this many characters are worth a thread (about 1,000 tokens, 0.7 ms)."""
+
+
+_SHOWN_LIMIT: Final = 65_536
+"""Tokens whose text is remembered: some 15 MB."""
+
+
+class ShownTokens(dict[int, tuple[str, bytes, bool]]):
+    """By id: a token's text when it is decoded alone, its bytes, and whether it ends within a character.
+
+    The bytes are not the text's where that has U+FFFD. Remembered for all requests together, for log probabilities ask
+    for many tokens, again and again.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token_id: int) -> tuple[str, bytes, bool]:
+        if len(self) >= _SHOWN_LIMIT:
+            self.clear()
+        tokenizer = self._tokenizer
+        text = tokenizer.decode([token_id], skip_special_tokens=False)
+        raw = tokenizer.token_bytes(token_id) if REPLACEMENT in text else text.encode("utf-8", "replace")
+        shown = self[token_id] = text, raw, text.endswith(REPLACEMENT)
+        return shown
 
 
 class Tokenizer:
@@ -36,6 +61,7 @@ class Tokenizer:
         bos_token, eos_token, pad_token, unk_token: their texts, None where absent.
         bos_token_id, eos_token_id, pad_token_id, unk_token_id: their ids, None where absent.
         pieces: per-id pieces where the decoder works token by token, else None.
+        shown_alone: what single tokens look like in lists of log probabilities.
         backend: the library's tokenizer; never call anything on it that changes it.
     """
 
@@ -66,6 +92,7 @@ class Tokenizer:
         self.vocab_size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self.pieces = find_pieces(backend, self.special_ids)
         self._bytes: dict[int, bytes] = {}
+        self.shown_alone = ShownTokens(self)
         self._name_special_tokens()
 
     def _name_special_tokens(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgpack
@@ -49,11 +50,11 @@ _NUMPY_DTYPES: Final = {
     "f8": "d",
     "b1": "?",
 }
-# dtype name -> (byte order, struct format, bytes per element).
-_FORMATS: Final[dict[Any, tuple[str, str, int]]] = {
-    **{name: ("<", code, struct.calcsize("<" + code)) for name, code in _TORCH_DTYPES.items()},
+# dtype name -> (byte order, struct format).
+_FORMATS: Final[dict[str, tuple[str, str]]] = {
+    **{name: ("<", code) for name, code in _TORCH_DTYPES.items()},
     **{
-        order + name: (">" if order == ">" else "<", code, struct.calcsize("<" + code))
+        order + name: (">" if order == ">" else "<", code)
         for name, code in _NUMPY_DTYPES.items()
         for order in ("<", ">", "|", "=")
     },
@@ -81,7 +82,7 @@ def decode_tensor(value: Any, frames: Sequence[bytes]) -> tuple[list[int], list[
     """
     if type(value) is not list or len(value) < 3:
         raise Malformed("expected a tensor triple")
-    shape = value[1]
+    dtype, shape, data = value[:3]
     if type(shape) is not list:
         raise Malformed("tensor shape is not a list of sizes")
     count = 1
@@ -89,7 +90,14 @@ def decode_tensor(value: Any, frames: Sequence[bytes]) -> tuple[list[int], list[
         if type(size) is not int or size < 0:
             raise Malformed("tensor shape is not a list of sizes")
         count *= size
-    return shape, _elements(value[0], count, _tensor_bytes(value[2], frames))
+    if type(data) is not bytes:
+        data = _auxiliary_bytes(data, frames)
+    if dtype == _BFLOAT16:
+        return shape, _bfloat16_elements(count, data)
+    elements = _elements_of(dtype, count)
+    if len(data) != elements.size:
+        raise _wrong_size(elements.size, data)
+    return shape, list(elements.unpack(data))
 
 
 def decode_rows(value: Any, frames: Sequence[bytes]) -> list[list[Any]]:
@@ -114,9 +122,7 @@ def encode_tensor(tensor: TensorValue, auxiliary: list[bytes]) -> list[Any]:
     return [tensor.dtype, shape, len(auxiliary)]
 
 
-def _tensor_bytes(data: Any, frames: Sequence[bytes]) -> bytes:
-    if type(data) is bytes:
-        return data
+def _auxiliary_bytes(data: Any, frames: Sequence[bytes]) -> bytes:
     # Index 0 would be the payload itself; bool is an int but no index.
     if type(data) is int and 0 < data < len(frames):
         return frames[data]
@@ -125,26 +131,25 @@ def _tensor_bytes(data: Any, frames: Sequence[bytes]) -> bytes:
     raise Malformed("tensor data is neither inline nor a frame index")
 
 
-def _elements(dtype: Any, count: int, data: bytes) -> list[Any]:
-    if dtype == _BFLOAT16:
-        return _bfloat16_elements(count, data)
+@lru_cache(maxsize=256)
+def _elements_of(dtype: str, count: int) -> struct.Struct:
+    """Log probabilities come in the same few shapes with every token, so this is mostly known."""
     layout = _FORMATS.get(dtype)
     if layout is None:
         raise Malformed("tensor of an unknown dtype")
-    order, code, size = layout
-    _check_size(count * size, data)
-    return list(struct.unpack(f"{order}{count}{code}", data))
+    order, code = layout
+    return struct.Struct(f"{order}{count}{code}")
 
 
 def _bfloat16_elements(count: int, data: bytes) -> list[float]:
     # A bfloat16 is the upper half of a float32.
-    _check_size(count * 2, data)
+    if len(data) != count * 2:
+        raise _wrong_size(count * 2, data)
     padded = bytearray(count * 4)
     padded[2::4] = data[::2]
     padded[3::4] = data[1::2]
     return list(struct.unpack(f"<{count}f", padded))
 
 
-def _check_size(expected: int, data: bytes) -> None:
-    if len(data) != expected:
-        raise Malformed(f"tensor of {expected} bytes has {len(data)} bytes of data")
+def _wrong_size(expected: int, data: bytes) -> Malformed:
+    return Malformed(f"tensor of {expected} bytes has {len(data)} bytes of data")

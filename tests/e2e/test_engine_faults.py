@@ -30,7 +30,7 @@ SLOW = {"step_time_s": 0.005}
 
 
 async def test_an_error_finish_is_a_5xx_or_an_error_event_then_done(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, 'E["par"|"tial"] fin=error', engine={"step_time_s": 0.01}) as bench:
+    async with open_gateway(tmp_path, 'E["par"|"tial"] fin=error', engine={"step_time_s": 0.1}) as bench:
         error = error_of(await bench.chat(), 500)
         assert error["type"] == "server_error"
         stream = await bench.chat(stream=True)

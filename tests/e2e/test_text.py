@@ -227,7 +227,7 @@ async def test_logprobs_of_tokens_whose_text_is_held_are_not_lost(tmp_path: Path
 
 
 async def test_the_stream_s_usage_after_an_engine_error_is_absent(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, 'E["a"|"b"] fin=error', engine={"step_time_s": 0.01}) as bench:
+    async with open_gateway(tmp_path, 'E["a"|"b"] fin=error', engine={"step_time_s": 0.1}) as bench:
         stream = await bench.chat(stream=True, stream_options={"include_usage": True})
         found = events(stream.text)
         assert found[-1] == "[DONE]"

@@ -167,23 +167,31 @@ def logprob_entries(entries: Sequence[TokenLogprob], top: int, as_ids: bool) -> 
     pieces = []
     for entry in entries:
         # vLLM's order: the token itself, then the others by rank, all together as many as were asked for.
-        shown = [entry, *(rival for rival in entry.top if rival.token_id != entry.token_id)] if entry.top else []
-        if top >= 0:
-            shown = shown[:top]
-        candidates = ",".join([f"{{{_logprob(candidate, as_ids)}}}" for candidate in shown])
-        pieces.append(f'{{{_logprob(entry, as_ids)},"top_logprobs":[{candidates}]}}')
+        own, own_id = _logprob(entry, as_ids), entry.token_id
+        if not entry.top or not top:
+            pieces.append(f'{{{own},"top_logprobs":[]}}')
+            continue
+        rivals = [rival for rival in entry.top if rival.token_id != own_id]
+        if 0 < top <= len(rivals):
+            del rivals[top - 1 :]
+        others = "".join([f",{{{_logprob(rival, as_ids)}}}" for rival in rivals])
+        pieces.append(f'{{{own},"top_logprobs":[{{{own}}}{others}]}}')
     return ",".join(pieces)
 
 
 def _logprob(entry: TokenLogprob, as_ids: bool) -> str:
-    token, raw = _quoted(shown_token(entry, as_ids), entry.raw)
-    return f'"token":{token},"logprob":{shown_logprob(entry.logprob)!r},"bytes":[{raw}]'
+    before, after = _quoted(shown_token(entry, True) if as_ids else entry.token, entry.raw)
+    logprob = entry.logprob
+    if not MIN_LOGPROB < logprob < _LARGEST_LOGPROB:
+        logprob = MIN_LOGPROB
+    # Nine digits are all that a float32 holds; seventeen take three times as long to find. A whole number keeps its .0.
+    return f"{before}{logprob:.9g}{after}" if logprob % 1 else f"{before}{logprob!r}{after}"
 
 
 @lru_cache(maxsize=8_192)
 def _quoted(token: str, raw: bytes) -> tuple[str, str]:
-    """A token and its bytes as JSON text. The candidates of an answer are mostly the same few thousand."""
-    return quote(token), ",".join(map(str, raw))
+    """What stands around a token's log probability. The candidates of an answer are mostly the same few thousand."""
+    return f'"token":{quote(token)},"logprob":', f',"bytes":[{",".join(map(str, raw))}]'
 
 
 def prompt_logprobs_value(

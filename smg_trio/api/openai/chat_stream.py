@@ -61,19 +61,16 @@ class ChatChunkWriter:
 
     def update(self, update: ChoiceUpdate, usage: Usage | None = None) -> bytes:
         """All events of one update; ``usage`` only with ``continuous_usage_stats``. May be empty."""
-        events = update.events
-        if (
-            len(events) == 1
-            and usage is None
-            and update.finish is None
-            and update.logprobs is None
-            and not self._shows_ids
-        ):
-            delta = events[0]
+        events, answer = update.events, self._answer
+        if len(events) == 1 and usage is None and update.finish is None and not self._shows_ids:
+            delta, end = events[0], _PLAIN_END
+            if update.logprobs is not None and answer.show_reasoning:
+                entries = logprob_entries(update.logprobs, answer.top_logprobs, answer.tokens_as_ids)
+                end = f'}},"logprobs":{{"content":[{entries}]}},"finish_reason":null}}]}}\n\n'
             if type(delta) is ContentDelta:
-                return encode_text(f'{self._starts[update.choice]}"content":{quote(delta.text)}{_PLAIN_END}')
-            if type(delta) is ReasoningDelta and self._answer.show_reasoning:
-                return encode_text(f"{self._starts[update.choice]}{_reasoning(delta.text)}{_PLAIN_END}")
+                return encode_text(f'{self._starts[update.choice]}"content":{quote(delta.text)}{end}')
+            if type(delta) is ReasoningDelta and answer.show_reasoning:
+                return encode_text(f"{self._starts[update.choice]}{_reasoning(delta.text)}{end}")
         return self._full_update(update, usage)
 
     def _full_update(self, update: ChoiceUpdate, usage: Usage | None) -> bytes:
