@@ -17,7 +17,7 @@ from quart import Response, request, websocket
 from quart_trio import QuartTrio
 from trio_websocket import open_websocket_url
 
-from smg_trio.gateway.server import Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
+from smg_trio.gateway.server import ALPN_PROTOCOLS, Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
 
 from .running import (
     GET,
@@ -190,6 +190,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
+def server_context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    """What a server greets with."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    context.set_alpn_protocols(ALPN_PROTOCOLS)
+    return context
+
+
 async def connect_tls(server: RunningServer, cert: Path, protocols: list[str]) -> trio.SSLStream[trio.SocketStream]:
     """A TLS connection that trusts ``cert``."""
     context = ssl.create_default_context(cafile=str(cert))
@@ -202,26 +210,26 @@ async def connect_tls(server: RunningServer, cert: Path, protocols: list[str]) -
 
 @every_lane
 async def test_tls_carries_http1_and_http2(lane: dict[str, str], certificate: tuple[Path, Path]) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
-    async with running_server(quart_app(), ssl_context=context, **lane) as server:
+    context = server_context(certificate)
+    async with running_server(quart_app(), ssl_context=lambda: context, **lane) as server:
         async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
             assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
         async with await connect_tls(server, certificate[0], ["h2"]) as stream:
             assert await h2_answer(stream, b"hello") == (b"200", b"hello")
         async with await connect(server) as plain:
             await plain.send_all(GET)
-            assert b"HTTP" not in await read_to_end(plain)
+            answer = await read_to_end(plain)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert b"https://" in answer
         async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
             assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
 
 
 async def test_a_client_that_never_finishes_its_tls_handshake_is_cut(certificate: tuple[Path, Path]) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
+    context = server_context(certificate)
     limits = ServerLimits(head_timeout_s=0.3)
     async with (
-        running_server(quart_app(), ssl_context=context, limits=limits) as server,
+        running_server(quart_app(), ssl_context=lambda: context, limits=limits) as server,
         await connect(server) as stream,
     ):
         assert await read_to_end(stream) == b""
