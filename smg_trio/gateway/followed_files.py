@@ -99,7 +99,7 @@ class FileFollower:
         try:
             await one.read()
         except ConfigError as error:
-            logger.warning("%s not reloaded, the old stays in force: %s", one.what, error.message)
+            logger.warning("%s not reloaded, what was read before stays in force: %s", one.what, error.message)
         else:
             logger.info("%s reloaded", one.what)
 

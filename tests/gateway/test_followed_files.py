@@ -119,7 +119,7 @@ async def test_what_cannot_be_read_is_warned_of_once_and_changes_nothing(
             await follower.look()
     assert words.held == "mended first"
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "words not reloaded, the old stays in force: --words: are bad." in caplog.text
+    assert "words not reloaded, what was read before stays in force: --words: are bad." in caplog.text
 
 
 async def test_the_task_looks_by_itself(words: Words) -> None:
