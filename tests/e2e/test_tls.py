@@ -173,6 +173,19 @@ async def test_many_streams_share_one_http2_connection(tmp_path: Path, authority
         assert texts == ["Hello world"] * 20
 
 
+@versions
+async def test_streams_in_flight_are_finished_at_shutdown(tmp_path: Path, authority: Authority, http2: bool) -> None:
+    async with (
+        open_gateway(tmp_path, HELLO, engine={"step_time_s": 0.05}, **authority.settings) as bench,
+        client_of(bench, authority, http2=http2) as client,
+        client.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as answer,
+    ):
+        bench.shutdown.ask()
+        assert join_chat((await answer.aread()).decode())["content"] == "Hello world"
+        with trio.fail_after(PATIENCE_S):
+            await bench.gateway.wait_no_answers()
+
+
 async def test_the_official_client_works(tmp_path: Path, authority: Authority) -> None:
     async with (
         open_gateway(tmp_path, HELLO, api_key=("k",), **authority.settings) as bench,

@@ -28,7 +28,6 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
@@ -43,6 +42,7 @@ from smg_trio.gateway.server.faults import (
     error_headers,
     error_response,
 )
+from smg_trio.gateway.server.http2 import Protocols
 from smg_trio.gateway.server.link import Link
 from smg_trio.gateway.server.request_limits import limit_requests
 from smg_trio.gateway.server.settings import ServerLimits
@@ -155,14 +155,11 @@ class HardenedTCPServer(TCPServer):
             raise
         return self.stream.selected_alpn_protocol() or "http/1.1"
 
-    def _open_protocol(self, task_group: TaskGroup, alpn: str) -> ProtocolWrapper:
+    def _open_protocol(self, task_group: TaskGroup, alpn: str) -> Protocols:
         state = ConnectionState(self.state)
         peers = (not self._direct, self._link.client, self._link.server)
         shared = (self.app, self.config, self.context, task_group, state, *peers, self.protocol_send)
-        wrapper = ProtocolWrapper(*shared, alpn)
-        if isinstance(wrapper.protocol, H11Protocol):
-            wrapper.protocol = JsonErrorH11Protocol(*shared)
-        return wrapper
+        return Protocols(*shared, alpn=alpn, make_h11=JsonErrorH11Protocol)
 
     async def _read_data(self) -> None:
         data = self._received or await self._receive()
