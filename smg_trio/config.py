@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BACKENDS = ("vllm", "tokenspeed")
+CONTROL_PLANE_ROLES = ("admin", "user")
 LOG_LEVELS = ("debug", "info", "warn", "error")
 POLICIES = (
     "least_load",
@@ -141,6 +142,10 @@ class Settings:
         100, "How many requests may wait for a place; 0 refuses at once.", "Admission", metavar="N"
     )
     queue_timeout_secs: float = _option(60.0, "How long a request may wait for a place.", "Admission", metavar="S")
+    rate_limit_tokens_per_second: float = _option(
+        0.0, "Requests (not tokens, in spite of the name) per second that are begun; up to --max-concurrent-requests "
+        "at once after a pause. Others wait in the queue. 0: no limit.", "Admission", metavar="N",
+    )  # fmt: skip
     worker_overload_protection: bool = _option(
         False, "Accepted and not needed: protection is on unless it is disabled.", "Admission"
     )
@@ -237,14 +242,6 @@ class Settings:
     )
     host: str = _option("0.0.0.0", "Address to listen on.", "HTTP")
     port: int = _option(30000, "Port to listen on; 0 lets the system choose.", "HTTP")
-    api_key: tuple[str, ...] = _option(
-        (), "Key(s) of which clients must send one (Authorization: Bearer KEY). Probes stay public. Others on this "
-        "host can see a command line: better use --api-key-file.", "HTTP", metavar="KEY", secret=True, guards=True,
-    )  # fmt: skip
-    api_key_file: str | None = _option(
-        None, "File with further keys, one per line; lines that begin with # are comments.", "HTTP", metavar="FILE",
-        guards=True,
-    )  # fmt: skip
     max_payload_size: int = _option(512 * 1024 * 1024, "Largest request body in bytes.", "HTTP", metavar="BYTES")
     request_id_headers: tuple[str, ...] = _option(
         ("x-request-id", "x-correlation-id", "x-trace-id", "request-id"),
@@ -281,6 +278,42 @@ class Settings:
         180.0, "How long answers in flight may go on after SIGTERM.", "HTTP", metavar="S"
     )
     max_logprobs: int = _option(20, "Most candidates per position a client may ask for; -1: no bound.", "HTTP")
+    api_key: tuple[str, ...] = _option(
+        (), "Key(s) of which clients must send one (Authorization: Bearer KEY). Probes stay public. Others on this "
+        "host can see a command line: better use --api-key-file.", "Security", metavar="KEY", secret=True, guards=True,
+    )  # fmt: skip
+    api_key_file: str | None = _option(
+        None, "File with further keys: one per line, lines that begin with # are comments; or, if its name ends in "
+        ".toml, keys with names, roles and limits. Read again when it changes.", "Security", metavar="FILE",
+        guards=True,
+    )  # fmt: skip
+    control_plane_api_keys: tuple[str, ...] = _option(
+        (), "Keys for managing workers and engines, which other keys then cannot: role admin may do everything, role "
+        "user may only look.", "Security", metavar="ID:NAME:ROLE:KEY", secret=True, guards=True,
+    )  # fmt: skip
+    control_plane_audit_enabled: bool = _option(
+        False, "One line in the log for each attempt to change workers or engines: who, what, and how it went.",
+        "Security",
+    )  # fmt: skip
+    key_max_concurrent_requests: int = _option(
+        0, "Requests that each key may have in flight at once, streams included, unless the key file says otherwise; "
+        "0: no limit.", "Security", metavar="N",
+    )  # fmt: skip
+    key_tokens_per_minute: int = _option(
+        0, "Tokens, read and written, that each key may use per minute, unless the key file says otherwise; 0: no "
+        "limit.", "Security", metavar="N",
+    )  # fmt: skip
+    tls_cert_path: str | None = _option(
+        None, "PEM file with the server's certificate: serve HTTPS (HTTP/1.1 and HTTP/2). Read again when it changes.",
+        "Security", metavar="FILE", guards=True,
+    )  # fmt: skip
+    tls_key_path: str | None = _option(
+        None, "PEM file with the certificate's private key.", "Security", metavar="FILE", guards=True
+    )
+    tls_client_ca_path: str | None = _option(
+        None, "PEM file with certificates: only clients with a certificate signed by one of them are let in.",
+        "Security", metavar="FILE", guards=True,
+    )  # fmt: skip
     prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")
     prometheus_port: int = _option(29000, "Port of the metrics listener; 0 lets the system choose.", "Observability")
     log_level: str = _option("info", "How much is logged.", "Observability", choices=LOG_LEVELS)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
-from smg_trio.config import BACKENDS, Settings, flag_of, options
+from smg_trio.config import BACKENDS, CONTROL_PLANE_ROLES, Settings, flag_of, options
 from smg_trio.core.errors import ConfigError
 
 
@@ -38,8 +39,12 @@ def check_settings(settings: Settings) -> None:
             raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.", "Write it as new=served.")
     if not all(key.strip() for key in settings.api_key):
         raise ConfigError("--api-key", "must not be empty: an empty key is the same as none.", "Leave it out for none.")
-    if settings.api_key_file == "":
-        raise ConfigError("--api-key-file", "must not be empty.", "Leave it out for none.")
+    for name in ("api_key_file", "tls_cert_path", "tls_key_path", "tls_client_ca_path"):
+        if getattr(settings, name) == "":
+            raise ConfigError(flag_of(name), "must not be empty.", "Leave it out for none.")
+    for number, text in enumerate(settings.control_plane_api_keys, 1):
+        control_plane_key(text, number)
+    _check_tls(settings)
     for name in ("port", "prometheus_port"):
         if not 0 <= getattr(settings, name) <= 65535:
             raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
@@ -89,6 +94,9 @@ _FROM_0 = [
     "queue_size",
     "retry_initial_backoff_ms",
     "retry_jitter_factor",
+    "rate_limit_tokens_per_second",
+    "key_max_concurrent_requests",
+    "key_tokens_per_minute",
 ]
 _FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
 _TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")
@@ -132,6 +140,39 @@ def dp_aware_refusal(url: str, dp_size: int) -> str:
         f"ZMQ worker {url} cannot be dp-aware expanded (dp_size={dp_size}); configure a grouped ZMQ worker (`dp_size` "
         "on the worker spec) instead"
     )
+
+
+def _check_tls(settings: Settings) -> None:
+    if settings.tls_cert_path is not None and settings.tls_key_path is None:
+        raise ConfigError("--tls-key-path", "is missing beside --tls-cert-path.", "Give the certificate's key.")
+    if settings.tls_key_path is not None and settings.tls_cert_path is None:
+        raise ConfigError("--tls-cert-path", "is missing beside --tls-key-path.", "Give the key's certificate.")
+    if settings.tls_client_ca_path is not None and settings.tls_cert_path is None:
+        raise ConfigError(
+            "--tls-client-ca-path", "needs TLS.", "Give --tls-cert-path and --tls-key-path too, or leave it out."
+        )
+
+
+class ControlPlaneKey(NamedTuple):
+    """One entry of --control-plane-api-keys; `key` is the only secret."""
+
+    id: str
+    name: str
+    role: str
+    key: str
+
+
+def control_plane_key(text: str, number: int) -> ControlPlaneKey:
+    """The parts of the `number`-th entry. Raises ConfigError, which does not repeat the key."""
+    parts = [part.strip() for part in text.split(":", 3)]
+    if len(parts) < 4 or not all(parts):
+        problem = f"entry {number} is not of the form id:name:role:key."
+        raise ConfigError("--control-plane-api-keys", problem, "For example ops:On call:admin:KEY.")
+    entry = ControlPlaneKey(*parts)
+    if entry.role not in CONTROL_PLANE_ROLES:
+        problem = f"entry {number} ({entry.id}) has an unknown role."
+        raise ConfigError("--control-plane-api-keys", problem, f"Use {_any_of(CONTROL_PLANE_ROLES)}.")
+    return entry
 
 
 def _check_backend(backend: str | None) -> None:

@@ -125,6 +125,8 @@ def test_an_empty_variable_is_unset_but_for_what_guards_the_door() -> None:
     assert environment(SMG_TRIO_PORT="", SMG_TRIO_MODEL_PATH=" ", SMG_TRIO_CONFIG="") == {}
     assert "--api-key (from SMG_TRIO_API_KEY): is empty" in complaint(SMG_TRIO_API_KEY="")
     assert "--api-key-file (from SMG_TRIO_API_KEY_FILE): is empty" in complaint(SMG_TRIO_API_KEY_FILE=" ")
+    assert "--tls-cert-path (from SMG_TRIO_TLS_CERT_PATH): is empty" in complaint(SMG_TRIO_TLS_CERT_PATH="")
+    assert "is empty" in complaint(SMG_TRIO_CONTROL_PLANE_API_KEYS="")
 
 
 def test_unknown_variables_are_warned_of_with_the_nearest_name() -> None:
@@ -228,7 +230,8 @@ def test_what_is_shown_can_be_fed_back(said: dict[str, Sourced]) -> None:
     fed = read_toml(settings_text(layers), "shown").checked()
     again = {name: sourced.value for name, sourced in merged(defaults(), fed).items()}
     expected = {name: sourced.value for name, sourced in layers.items()}
-    assert again == expected | {"api_key": ()}
+    secrets = {option.name: () for option in options() if option.metadata["secret"]}
+    assert again == expected | secrets
 
 
 def test_secrets_are_shown_as_there_but_not_as_values() -> None:

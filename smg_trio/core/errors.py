@@ -80,6 +80,17 @@ class Unauthorized(ClientFault):
     status = 401
 
 
+class Forbidden(ClientFault):
+    """The caller's API key is known, but not for this."""
+
+    code = "permission_denied"
+    status = 403
+
+    def __init__(self, message: str, *, key_name: str) -> None:
+        super().__init__(message)
+        self.key_name = key_name
+
+
 class RequestTooLarge(ClientFault):
     """The body is larger than the configured limit."""
 
@@ -176,6 +187,12 @@ class Overloaded(GatewayFault):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class RateLimited(Overloaded):
+    """The caller has used up what its key may use."""
+
+    code = "rate_limit_exceeded"
 
 
 class ShuttingDown(GatewayFault):

@@ -33,6 +33,7 @@ class Access:
 
     Attributes:
         model: what answers, if it came to that.
+        key: whose key it came with, by name.
         streaming: whether the answer is a stream.
         first_output: when the engine was first heard, on the loop's clock.
         error: code of what ended the answer.
@@ -49,6 +50,7 @@ class Access:
         "client_left",
         "error",
         "first_output",
+        "key",
         "model",
         "status",
         "streaming",
@@ -65,6 +67,7 @@ class Access:
         self._duration_s = 0.0
         self.status = 0
         self.client_left = False
+        self.key = ""
         self.model = ""
         self.streaming = False
         self.first_output: float | None = None
@@ -100,6 +103,8 @@ class Access:
     def members(self) -> str:
         """See `logs.Fields`."""
         line = f'"method": {quoted(self._method)}, "route": {quoted(self._route)}, "status": {self.status}'
+        if self.key:
+            line += f', "key": {quoted(self.key)}'
         if self.model:
             line += f', "model": {quoted(self.model)}, "streaming": {"true" if self.streaming else "false"}'
         if self.usage is not None:
@@ -126,6 +131,8 @@ class Access:
             words += f" model={self.model} stream" if self.streaming else f" model={self.model}"
         if self.worker_urls:
             words += f" worker={self._workers()}"
+        if self.key:
+            words += f" key={self.key}"
         if self.error:
             words += f" error={self.error}"
         return words + " client left" if self.client_left else words
@@ -158,6 +165,11 @@ current: Final[ContextVar[Access | None]] = ContextVar("access", default=None)
 """That of the request being handled."""
 
 
+def shown_path(path: str) -> str:
+    """A client's own word for a path, fit for a line of the log."""
+    return quote(path[:_MAX_PATH_CHARS], safe="/:@!$&'()*+,;=~")
+
+
 class AccessLog:
     """Begins accesses, if anybody wants to see their lines."""
 
@@ -176,6 +188,6 @@ class AccessLog:
         """A request with the id `named` was answered without reaching an endpoint; its path is the client's own word,
         so it is quoted."""
         request_id.set(named)
-        access = self.begin(method, quote(path[:_MAX_PATH_CHARS], safe="/:@!$&'()*+,;=~"))
+        access = self.begin(method, shown_path(path))
         if access is not None:
             access.end(status)

@@ -15,6 +15,7 @@ from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.gateway.access import current
 from smg_trio.gateway.http import BodyWrite
+from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.decode import ChoiceDecoder
@@ -87,6 +88,7 @@ class MeasuredAnswer:
         "_expired",
         "_metrics",
         "_permit",
+        "_place",
         "_prepared",
         "_routing_key",
         "_started",
@@ -119,6 +121,9 @@ class MeasuredAnswer:
         self._access = current.get()
         if self._access is not None:
             self._access.model, self._access.streaming = model, streaming
+        self._place = current_place.get()
+        if self._place is not None:
+            self._place.hold().use(self.answer.usage().prompt_tokens)
         self._deadline = gateway.deadlines.start(self._expire)
         gateway.answer_begins()
 
@@ -196,6 +201,10 @@ class MeasuredAnswer:
             self._permit.close()
         self.gateway.answer_ends()
         usage = self.answer.usage()
+        if self._place is not None:
+            # A prompt that was never handed to an engine costs nothing.
+            self._place.use(usage.completion_tokens if self._permit is not None else -usage.prompt_tokens)
+            self._place.close()
         self._metrics.ended(self._started, trio.current_time(), usage)
         if self._access is not None:
             self._access.answer_ended(usage, self.answer.worker_urls)

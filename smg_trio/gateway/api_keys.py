@@ -1,68 +1,56 @@
-"""The keys that clients may come with. Kept as hashes; a key is compared with all of them, in constant time."""
+"""The keys of the settings and of their file, put on the ring at the start and whenever the file changes."""
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from pathlib import Path
 
 import trio
 
 from smg_trio.config import Settings
-from smg_trio.core.errors import ConfigError, Unauthorized
+from smg_trio.core.errors import ConfigError
+from smg_trio.gateway.key_files import control_key, plain_keys, read_key_lines, read_key_toml
+from smg_trio.gateway.key_ring import Key, KeyHolder, KeyLimits, KeyRing
+from smg_trio.settings_checks import control_plane_key
 
 logger = logging.getLogger("smg_trio.gateway")
 
 
 class ApiKeys:
-    """A set of keys; an empty one lets everybody in."""
+    """Where the keys of a gateway come from. `read` them before `ring` is used.
 
-    __slots__ = ("_digests",)
-
-    def __init__(self, keys: Iterable[str] = ()) -> None:
-        self._digests = [_digest(key.strip().encode("utf-8", "replace")) for key in dict.fromkeys(keys)]
-
-    def __len__(self) -> int:
-        return len(self._digests)
-
-    def check(self, headers: Mapping[str, str]) -> None:
-        """Raises Unauthorized unless the request has one of the keys, if there are any.
-
-        The key comes as ``Authorization: Bearer KEY`` or, as Anthropic's clients send it, ``x-api-key: KEY``.
-        """
-        if not self._digests:
-            return
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            given = headers.get("x-api-key", "")
-        # Header values are text of one byte per character; the client meant UTF-8 by them.
-        digest = _digest(given.strip().encode("latin-1", "replace"))
-        known = False
-        for expected in self._digests:
-            known |= hmac.compare_digest(digest, expected)
-        if not known:
-            raise Unauthorized("Incorrect API key provided." if given else "An API key is required.")
-
-
-def _digest(key: bytes) -> bytes:
-    # Keys are random words, not passwords: what a hash keeps them from is a look into memory, not a search.
-    return sha256(key).digest()
-
-
-async def load_api_keys(settings: Settings) -> ApiKeys:
-    """The keys of the settings and of their file. Raises ConfigError if the file cannot be read or holds none."""
-    if settings.api_key_file is None:
-        return ApiKeys(settings.api_key)
-    return ApiKeys([*settings.api_key, *await trio.to_thread.run_sync(read_api_keys, Path(settings.api_key_file))])
-
-
-def read_api_keys(path: Path) -> list[str]:
-    """The keys in a file: one per line, without empty lines and those that begin with ``#``.
-
-    Raises ConfigError if it cannot be read or holds no key: then everybody would be let in.
+    Attributes:
+        ring: the keys in force.
+        file: the key file, if there is one.
     """
+
+    def __init__(self, settings: Settings) -> None:
+        limits = default_limits(settings)
+        self.ring = KeyRing()
+        self.file = None if settings.api_key_file is None else Path(settings.api_key_file)
+        self._limits = limits
+        self._everybody = KeyHolder("", limits=limits)
+        self._told = plain_keys(settings.api_key, "api-key", limits)
+        self._told += [
+            control_key(control_plane_key(text, number))
+            for number, text in enumerate(settings.control_plane_api_keys, 1)
+        ]
+
+    async def read(self) -> None:
+        """Put the keys of settings and file in force. Raises ConfigError; then nothing has changed."""
+        keys = list(self._told)
+        if self.file is not None:
+            keys += await trio.to_thread.run_sync(read_key_file, self.file, self._limits)
+        self.ring.replace(keys, self._everybody)
+
+
+def default_limits(settings: Settings) -> KeyLimits:
+    """The limits of keys that have none of their own."""
+    return KeyLimits(settings.key_max_concurrent_requests or None, settings.key_tokens_per_minute or None)
+
+
+def read_key_file(path: Path, limits: KeyLimits) -> list[Key]:
+    """The keys in a file, TOML by its name or plain; `limits` of those without their own. Raises ConfigError."""
     try:
         text = path.read_text(encoding="utf-8")
         mode = path.stat().st_mode
@@ -72,10 +60,7 @@ def read_api_keys(path: Path) -> list[str]:
         ) from None
     except UnicodeDecodeError:
         raise ConfigError("--api-key-file", f"{path} is no UTF-8 text.", "Write one key per line.") from None
-    lines = (line.strip() for line in text.splitlines())
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if not keys:
-        raise ConfigError("--api-key-file", f"{path} holds no key.", "Write one per line, or leave the option out.")
+    keys = (read_key_toml if path.suffix == ".toml" else read_key_lines)(text, str(path), limits)
     if mode & 0o004:
         logger.warning("every user of this host can read the API keys in %s (chmod 600 closes it)", path)
     return keys

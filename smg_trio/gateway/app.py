@@ -12,10 +12,11 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 from werkzeug.exceptions import NotFound as RouteNotFound
 
-from smg_trio.core.errors import ClientFault, NotFound, RequestTooLarge, Unauthorized
+from smg_trio.core.errors import ClientFault, Forbidden, NotFound, RequestTooLarge, Unauthorized
 from smg_trio.gateway.cors import cors_headers, preflight
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
+from smg_trio.gateway.key_ring import Access
 from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.state import Gateway
@@ -70,12 +71,12 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
     async def view() -> None:
         headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
         try:
-            gateway.keys.check(headers)
-        except Unauthorized as error:
+            holder = gateway.keys.admit(Access.MODELS, headers)
+        except (Unauthorized, Forbidden) as error:
             # Refused in the handshake, with the body and status that HTTP would get.
             quart.abort(_quart_response_of_error(failure(error)))
         await quart.websocket.accept()
-        await ResponseSocket(gateway, quart.websocket.receive, quart.websocket.send).run()
+        await ResponseSocket(gateway, holder, quart.websocket.receive, quart.websocket.send).run()
 
     return view
 

@@ -1,4 +1,5 @@
-"""What every request goes through, however it came in: key, content type, endpoint, errors, request id, counting.
+"""What every request goes through, however it came in: key and its limits, content type, endpoint, errors, request id,
+counting.
 
 The one border at which exceptions of endpoints are caught; `api.errors` turns them into bodies.
 """
@@ -9,15 +10,18 @@ import logging
 from collections.abc import Mapping
 
 from smg_trio.api.errors import error_response
-from smg_trio.core.errors import ClientFault, SmgError
+from smg_trio.core.errors import ClientFault, Forbidden, SmgError
 from smg_trio.core.log_context import request_id
-from smg_trio.gateway.access import CLIENT_LEFT
+from smg_trio.gateway.access import CLIENT_LEFT, shown_path
 from smg_trio.gateway.http import Headers, Request, Response
+from smg_trio.gateway.key_limits import current_place
+from smg_trio.gateway.key_ring import EVERYBODY, Access, KeyHolder
 from smg_trio.gateway.random_digits import random_digits
 from smg_trio.gateway.routes import Route
 from smg_trio.gateway.state import Gateway
 
 logger = logging.getLogger("smg_trio.gateway")
+audit = logging.getLogger("smg_trio.audit")
 
 _MAX_REQUEST_ID_CHARS = 256
 
@@ -33,27 +37,49 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     """Call the route's endpoint. Raises nothing but cancellation; the caller closes a `ByteStream` body."""
     request_id.set(request.request_id)
     access = gateway.access.begin(request.method, route.path, public=route.public)
+    holder, key_name = EVERYBODY, ""
     try:
         if not route.public:
-            gateway.keys.check(request.headers)
+            holder = gateway.keys.admit(route.access, request.headers)
+            key_name = holder.name
         if route.method == "POST" and request.body:
             _check_content_type(request.headers)
-        response = await route.endpoint(gateway, request)
+        if holder.limits and route.metered:
+            response = await _answer_within_limits(gateway, route, request, holder)
+        else:
+            response = await route.endpoint(gateway, request)
         code = ""
     except Exception as error:
         if not isinstance(error, SmgError):
             logger.exception("request %s to %s failed", request.request_id, route.path)
+        key_name = error.key_name if isinstance(error, Forbidden) else key_name
         response = Response(*_reordered(route.failure(error, request.request_id)))
         code = dict(response.headers).get("x-smg-error-code", "")
     except BaseException:
         if access is not None:
+            access.key = key_name
             access.end(CLIENT_LEFT, client_left=True)
         raise
     if access is not None:
+        access.key = key_name
         access.follow(response, code)
     gateway.metrics.http_response(route.path, response.status, code)
+    if holder.limits and route.metered:
+        response.headers += gateway.meters.of(holder).headers()
+    if route.access is Access.ADMIN and gateway.settings.control_plane_audit_enabled:
+        audit.info("%s %s by %s: %d", request.method, shown_path(request.path), key_name or "nobody", response.status)
     response.headers.append(("x-request-id", request.request_id))
     return response
+
+
+async def _answer_within_limits(gateway: Gateway, route: Route, request: Request, holder: KeyHolder) -> Response:
+    """Raises RateLimited before anything is done. What goes on after this holds the place itself."""
+    with gateway.meters.of(holder).enter() as place:
+        token = current_place.set(place)
+        try:
+            return await route.endpoint(gateway, request)
+        finally:
+            current_place.reset(token)
 
 
 def _reordered(failure: tuple[int, Headers, bytes]) -> tuple[int, bytes, Headers]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from smg_trio.config import Settings
+from smg_trio.gateway.key_ring import KeyRing
 
 
-def open_doors(settings: Settings) -> list[str]:
+def open_doors(settings: Settings, keys: KeyRing) -> list[str]:
     """What is open, each with what closes it; empty if nothing is that these settings could close."""
     doors: list[str] = []
     reach = _reach(settings.host)
-    if not (settings.api_key or settings.api_key_file):
-        doors.append(f"no API key, so {reach} may use models and manage workers (--api-key-file FILE)")
+    doors += _doors_without_key(keys, reach)
+    if settings.tls_cert_path is None and not is_local(settings.host):
+        doors.append(f"HTTP without TLS on {settings.host} (--tls-cert-path FILE --tls-key-path FILE)")
     if is_everywhere(settings.host):
         doors.append(f"HTTP on every interface, {settings.host} (--host 127.0.0.1)")
     if not is_local(settings.prometheus_host):
@@ -22,10 +24,21 @@ def open_doors(settings: Settings) -> list[str]:
     return doors
 
 
-def posture_line(settings: Settings) -> str:
+def posture_line(settings: Settings, keys: KeyRing) -> str:
     """`open_doors` on one line."""
-    doors = open_doors(settings)
+    doors = open_doors(settings, keys)
     return f"security: open: {'; '.join(doors)}" if doors else "security: nothing is open that a flag would close"
+
+
+def _doors_without_key(keys: KeyRing, reach: str) -> list[str]:
+    control = "--control-plane-api-keys ID:NAME:ROLE:KEY"
+    if keys.guards_models:
+        if keys.guards_control_plane:
+            return []
+        return [f"no control-plane key, so whoever may use models may also manage workers ({control})"]
+    if keys.guards_control_plane:
+        return [f"no API key, so {reach} may use models (--api-key-file FILE)"]
+    return [f"no API key, so {reach} may use models and manage workers (--api-key-file FILE, {control})"]
 
 
 def _reach(host: str) -> str:

@@ -124,8 +124,8 @@ class Responding:
     async def run_in_background(self, fold: ResponseFold) -> None:
         """Generate, and keep each state. Cancelled, whoever cancelled has kept the last one."""
         try:
-            measured = self.begin()
             await self.keep(self.unfinished("in_progress"))
+            measured = self.begin()
             await fold_answer(measured, fold)
         except SmgError as error:
             fold.fail(error)

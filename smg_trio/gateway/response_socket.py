@@ -16,6 +16,8 @@ from smg_trio.api.openai.response_socket import SocketMessage, parse_socket_mess
 from smg_trio.api.openai.responses_stream import ResponseEventWriter
 from smg_trio.core.conversations import StoredResponse
 from smg_trio.core.errors import Conflict, SmgError
+from smg_trio.gateway.key_limits import current_place
+from smg_trio.gateway.key_ring import KeyHolder
 from smg_trio.gateway.responding import Responding
 from smg_trio.gateway.state import Gateway
 
@@ -29,8 +31,9 @@ Send = Callable[[str], Awaitable[None]]
 class ResponseSocket:
     """One connection. `run` it until the client leaves; leaving cancels the turn in progress."""
 
-    def __init__(self, gateway: Gateway, receive: Receive, send: Send) -> None:
+    def __init__(self, gateway: Gateway, holder: KeyHolder, receive: Receive, send: Send) -> None:
         self._gateway = gateway
+        self._holder = holder
         self._receive = receive
         self._send = send
         self._remembered: dict[str, StoredResponse] = {}
@@ -68,7 +71,7 @@ class ResponseSocket:
     async def _run_turn(self, message: SocketMessage, scope: trio.CancelScope) -> None:
         try:
             with scope:
-                await self._answer(message)
+                await self._answer_within_limits(message)
             if self._cancelled:
                 cancelled = Conflict("the response was cancelled")
                 await self._send_bytes(socket_error(cancelled, message.stream_id))
@@ -76,6 +79,14 @@ class ResponseSocket:
             await self._send_bytes(socket_error(error, message.stream_id))
         finally:
             self._turn, self._cancelled = None, False
+
+    async def _answer_within_limits(self, message: SocketMessage) -> None:
+        if not self._holder.limits:
+            await self._answer(message)
+            return
+        with self._gateway.meters.of(self._holder).enter() as place:
+            current_place.set(place)
+            await self._answer(message)
 
     async def _answer(self, message: SocketMessage) -> None:
         started = trio.current_time()

@@ -12,7 +12,7 @@ from smg_trio.api.anthropic.errors import messages_error_response
 from smg_trio.api.errors import Headers, error_response
 from smg_trio.api.openapi import Operation, openapi_document
 from smg_trio.api.worker_specs import worker_error_response
-from smg_trio.core.errors import Unauthorized
+from smg_trio.core.errors import Forbidden, Unauthorized
 from smg_trio.gateway.endpoints import (
     chat,
     completions,
@@ -30,6 +30,7 @@ from smg_trio.gateway.endpoints import (
     workers,
 )
 from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.key_ring import Access
 from smg_trio.gateway.state import Gateway
 
 Endpoint = Callable[[Gateway, Request], Awaitable[Response]]
@@ -42,8 +43,8 @@ def openai_failure(error: BaseException, request_id: str | None) -> tuple[int, H
 
 
 def _worker_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:
-    """The reference's own shape, but for a missing key, which looks the same everywhere."""
-    return error_response(error) if isinstance(error, Unauthorized) else worker_error_response(error)
+    """The reference's own shape, but for a key that is missing or not enough, which looks the same everywhere."""
+    return error_response(error) if isinstance(error, (Unauthorized, Forbidden)) else worker_error_response(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Route:
     Attributes:
         path: with parameters in Quart's notation, ``/workers/<worker_id>``.
         public: served without a key. Everything else needs one where keys are set.
+        access: whose keys open it, if it is not public.
+        metered: counts towards the limits of a key.
         hot: also mounted on bare ASGI, where a request costs a fraction.
         failure: the API's error shape: (exception, request id) -> status, headers, body.
     """
@@ -61,6 +64,8 @@ class Route:
     path: str
     endpoint: Endpoint
     public: bool = False
+    access: Access = Access.MODELS
+    metered: bool = False
     hot: bool = False
     failure: Failure = openai_failure
 
@@ -94,11 +99,11 @@ _ERROR_SCHEMAS = {
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("POST", "/v1/chat/completions", chat.chat_completions, hot=True),
-    Route("POST", "/v1/completions", completions.completions, hot=True),
-    Route("POST", "/v1/messages", messages.messages, hot=True, failure=messages_error_response),
+    Route("POST", "/v1/chat/completions", chat.chat_completions, metered=True, hot=True),
+    Route("POST", "/v1/completions", completions.completions, metered=True, hot=True),
+    Route("POST", "/v1/messages", messages.messages, metered=True, hot=True, failure=messages_error_response),
     Route("POST", "/v1/messages/count_tokens", messages.count_tokens, failure=messages_error_response),
-    Route("POST", "/v1/responses", responses.create_response, hot=True),
+    Route("POST", "/v1/responses", responses.create_response, metered=True, hot=True),
     Route("GET", "/v1/responses/<response_id>", responses.get_response),
     Route("DELETE", "/v1/responses/<response_id>", responses.delete_response),
     Route("POST", "/v1/responses/<response_id>/cancel", responses.cancel_response),
@@ -111,17 +116,17 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/conversations/<conversation_id>/items", conversations.add_items),
     Route("GET", "/v1/conversations/<conversation_id>/items/<item_id>", conversations.get_item),
     Route("DELETE", "/v1/conversations/<conversation_id>/items/<item_id>", conversations.delete_item),
-    Route("GET", "/v1/models", models.models),
-    Route("GET", "/v1/models/<path:model>", models.model),
-    Route("POST", "/generate", generate.generate, hot=True),
-    Route("POST", "/v1/embeddings", pooling.embeddings, hot=True),
-    Route("POST", "/v1/score", pooling.score),
-    Route("POST", "/score", pooling.score),
-    Route("POST", "/v1/rerank", pooling.rerank),
-    Route("POST", "/v2/rerank", pooling.rerank),
-    Route("POST", "/rerank", pooling.rerank),
-    Route("POST", "/classify", pooling.classify),
-    Route("POST", "/v1/classify", pooling.classify),
+    Route("GET", "/v1/models", models.models, access=Access.ANY_KEY),
+    Route("GET", "/v1/models/<path:model>", models.model, access=Access.ANY_KEY),
+    Route("POST", "/generate", generate.generate, metered=True, hot=True),
+    Route("POST", "/v1/embeddings", pooling.embeddings, metered=True, hot=True),
+    Route("POST", "/v1/score", pooling.score, metered=True),
+    Route("POST", "/score", pooling.score, metered=True),
+    Route("POST", "/v1/rerank", pooling.rerank, metered=True),
+    Route("POST", "/v2/rerank", pooling.rerank, metered=True),
+    Route("POST", "/rerank", pooling.rerank, metered=True),
+    Route("POST", "/classify", pooling.classify, metered=True),
+    Route("POST", "/v1/classify", pooling.classify, metered=True),
     Route("POST", "/tokenize", tokenization.tokenize),
     Route("POST", "/detokenize", tokenization.detokenize),
     Route("GET", "/tokenizer_info", tokenization.tokenizer_info),
@@ -131,36 +136,36 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/parse/reasoning", parsing.parse_reasoning, failure=parsing.parse_failure),
     Route("POST", "/v1/parse/function_call", parsing.parse_function_call, failure=parsing.parse_failure),
     Route("POST", "/v1/parse/reasoning", parsing.parse_reasoning, failure=parsing.parse_failure),
-    Route("POST", "/flush_cache", engine_admin.flush_cache),
-    Route("POST", "/reset_prefix_cache", engine_admin.reset_prefix_cache),
-    Route("POST", "/reset_mm_cache", engine_admin.reset_mm_cache),
-    Route("POST", "/reset_encoder_cache", engine_admin.reset_encoder_cache),
-    Route("POST", "/sleep", engine_admin.sleep),
-    Route("POST", "/wake_up", engine_admin.wake_up),
-    Route("GET", "/is_sleeping", engine_admin.is_sleeping),
-    Route("POST", "/pause", engine_admin.pause),
-    Route("POST", "/resume", engine_admin.resume),
-    Route("GET", "/is_paused", engine_admin.is_paused),
-    Route("POST", "/start_profile", engine_admin.start_profile),
-    Route("POST", "/stop_profile", engine_admin.stop_profile),
-    Route("POST", "/v1/load_lora_adapter", engine_admin.load_lora_adapter),
-    Route("POST", "/v1/unload_lora_adapter", engine_admin.unload_lora_adapter),
-    Route("GET", "/get_model_info", server_info.model_info),
-    Route("GET", "/get_server_info", server_info.server_info),
-    Route("GET", "/server_info", server_info.server_info),
-    Route("GET", "/v1/loads", server_info.loads),
-    Route("GET", "/get_loads", server_info.loads),
-    Route("GET", "/load", server_info.server_load),
-    Route("GET", "/openapi.json", openapi),
-    Route("GET", "/version", server_info.show_version),
+    Route("POST", "/flush_cache", engine_admin.flush_cache, access=Access.ADMIN),
+    Route("POST", "/reset_prefix_cache", engine_admin.reset_prefix_cache, access=Access.ADMIN),
+    Route("POST", "/reset_mm_cache", engine_admin.reset_mm_cache, access=Access.ADMIN),
+    Route("POST", "/reset_encoder_cache", engine_admin.reset_encoder_cache, access=Access.ADMIN),
+    Route("POST", "/sleep", engine_admin.sleep, access=Access.ADMIN),
+    Route("POST", "/wake_up", engine_admin.wake_up, access=Access.ADMIN),
+    Route("GET", "/is_sleeping", engine_admin.is_sleeping, access=Access.LOOK),
+    Route("POST", "/pause", engine_admin.pause, access=Access.ADMIN),
+    Route("POST", "/resume", engine_admin.resume, access=Access.ADMIN),
+    Route("GET", "/is_paused", engine_admin.is_paused, access=Access.LOOK),
+    Route("POST", "/start_profile", engine_admin.start_profile, access=Access.ADMIN),
+    Route("POST", "/stop_profile", engine_admin.stop_profile, access=Access.ADMIN),
+    Route("POST", "/v1/load_lora_adapter", engine_admin.load_lora_adapter, access=Access.ADMIN),
+    Route("POST", "/v1/unload_lora_adapter", engine_admin.unload_lora_adapter, access=Access.ADMIN),
+    Route("GET", "/get_model_info", server_info.model_info, access=Access.ANY_KEY),
+    Route("GET", "/get_server_info", server_info.server_info, access=Access.LOOK),
+    Route("GET", "/server_info", server_info.server_info, access=Access.LOOK),
+    Route("GET", "/v1/loads", server_info.loads, access=Access.LOOK),
+    Route("GET", "/get_loads", server_info.loads, access=Access.LOOK),
+    Route("GET", "/load", server_info.server_load, access=Access.LOOK),
+    Route("GET", "/openapi.json", openapi, access=Access.ANY_KEY),
+    Route("GET", "/version", server_info.show_version, access=Access.ANY_KEY),
     Route("GET", "/ping", server_info.ping, public=True),
     Route("POST", "/ping", server_info.ping, public=True),
-    Route("GET", "/workers", workers.list_workers, failure=_worker_failure),
-    Route("POST", "/workers", workers.add_worker, failure=_worker_failure),
-    Route("GET", "/workers/<worker_id>", workers.show_worker, failure=_worker_failure),
-    Route("PUT", "/workers/<worker_id>", workers.replace_worker, failure=_worker_failure),
-    Route("PATCH", "/workers/<worker_id>", workers.change_worker, failure=_worker_failure),
-    Route("DELETE", "/workers/<worker_id>", workers.remove_worker, failure=_worker_failure),
+    Route("GET", "/workers", workers.list_workers, access=Access.LOOK, failure=_worker_failure),
+    Route("POST", "/workers", workers.add_worker, access=Access.ADMIN, failure=_worker_failure),
+    Route("GET", "/workers/<worker_id>", workers.show_worker, access=Access.LOOK, failure=_worker_failure),
+    Route("PUT", "/workers/<worker_id>", workers.replace_worker, access=Access.ADMIN, failure=_worker_failure),
+    Route("PATCH", "/workers/<worker_id>", workers.change_worker, access=Access.ADMIN, failure=_worker_failure),
+    Route("DELETE", "/workers/<worker_id>", workers.remove_worker, access=Access.ADMIN, failure=_worker_failure),
     Route("GET", "/health", probes.liveness, public=True),
     Route("GET", "/liveness", probes.liveness, public=True),
     Route("GET", "/readiness", probes.readiness, public=True),

@@ -3,7 +3,7 @@
 ```
 run_gateway
 └─ workers (registry)                       cancelled last
-   └─ serving: HTTP listener ∥ metrics listener ∥ signal watcher
+   └─ serving: HTTP listener ∥ metrics listener ∥ signal watcher ∥ key and certificate files
 ```
 Shutdown: not ready at once and no new generations; answers in flight go on until they end or the grace period does;
 what is left gets an error event and ``[DONE]``; sockets are cut a moment later whoever reads them; then the workers
@@ -26,8 +26,10 @@ from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ShuttingDown
 from smg_trio.core.workers import WorkerSpec
-from smg_trio.gateway.api_keys import load_api_keys
 from smg_trio.gateway.app import make_app
+from smg_trio.gateway.certificates import Certificate
+from smg_trio.gateway.door import Door, open_door
+from smg_trio.gateway.followed_files import FileFollower
 from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.metrics_app import MetricsApp
 from smg_trio.gateway.models import load_catalog
@@ -62,6 +64,7 @@ class RunningGateway:
     server: RunningServer
     metrics_server: RunningServer
     shutdown: GatewayShutdown
+    files: FileFollower
 
 
 class GatewayShutdown:
@@ -102,14 +105,14 @@ async def run_gateway(
         settings: checked here.
         open_transport: for the workers' sockets; closed when all of them are.
         shutdown: how the caller ends it, beside signals.
-        watch_signals: whether SIGTERM and SIGINT end it.
+        watch_signals: whether SIGTERM and SIGINT end it, and SIGHUP has it read keys and certificate again.
         task_status: started once it listens.
 
     Raises ConfigError before anything is bound. Cancelled, everything is closed at once.
     """
     check_settings(settings)
     shutdown = shutdown or GatewayShutdown()
-    keys = await load_api_keys(settings)
+    door = await open_door(settings)
     catalog = await load_catalog(settings)
     listeners = await open_listeners(settings.host, settings.port)
     metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
@@ -119,11 +122,11 @@ async def run_gateway(
     async with open_history(settings.history_backend) as history:
         with open_transport() as transport:
             registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
-            gateway = Gateway(settings, registry, catalog, history, keys)
+            gateway = Gateway(settings, registry, catalog, history, door.keys)
             async with trio.open_nursery() as workers:
                 await workers.start(registry.run)
                 await _add_workers(settings, registry, catalog)
-                await _serve(gateway, listeners, metrics_listeners, shutdown, watch_signals, task_status)
+                await _serve(gateway, door, listeners, metrics_listeners, shutdown, watch_signals, task_status)
                 workers.cancel_scope.cancel()
     logger.info("gateway ended")
     return 0 if shutdown.clean else 1
@@ -163,6 +166,7 @@ async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCat
 
 async def _serve(
     gateway: Gateway,
+    door: Door,
     listeners: list[trio.SocketListener],
     metrics_listeners: list[trio.SocketListener],
     shutdown: GatewayShutdown,
@@ -176,21 +180,25 @@ async def _serve(
     async with trio.open_nursery() as serving:
         serving.start_soon(gateway.deadlines.run)
         serving.start_soon(gateway.keep_alives.run)
+        serving.start_soon(door.files.run)
         await serving.start(gateway.background.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
+            if door.files.follows:
+                await serving.start(door.files.read_on_hangup)
         metrics_server: RunningServer = await serving.start(
-            _serve_one, MetricsApp(gateway.metrics), metrics_listeners, ServerLimits(), "fast", metrics_end
+            _serve_one, MetricsApp(gateway.metrics), metrics_listeners, ServerLimits(), "fast", metrics_end, None
         )
         async with trio.open_nursery() as http:
             server: RunningServer = await http.start(
-                _serve_one, app, listeners, limits, cast(Lane, settings.http_lane), http_end
+                _serve_one, app, listeners, limits, cast(Lane, settings.http_lane), http_end, door.certificate
             )
-            level = logging.WARNING if open_doors(settings) else logging.INFO
-            logger.log(level, "%s", posture_line(settings))
-            logger.info("listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
+            level = logging.WARNING if open_doors(settings, door.keys) else logging.INFO
+            logger.log(level, "%s", posture_line(settings, door.keys))
+            scheme = "" if door.certificate is None else "https://"
+            logger.info("listening on %s", ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses))
             logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
-            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown))
+            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, door.files))
             http.start_soon(_shut_down, gateway, shutdown, http_end)
             serving.start_soon(_cut_when_told, shutdown, http_end)
         metrics_end.cut()
@@ -203,10 +211,12 @@ async def _serve_one(
     limits: ServerLimits,
     lane: Lane,
     end: Shutdown,
+    certificate: Certificate | None,
     *,
     task_status: trio.TaskStatus[RunningServer],
 ) -> None:
-    await serve(app, listeners, limits=limits, lane=lane, shutdown=end, task_status=task_status)
+    context = None if certificate is None else certificate.context
+    await serve(app, listeners, limits=limits, lane=lane, shutdown=end, ssl_context=context, task_status=task_status)
 
 
 async def _watch_signals(shutdown: GatewayShutdown, *, task_status: trio.TaskStatus[None]) -> None:

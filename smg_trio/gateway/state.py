@@ -14,9 +14,10 @@ from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.access import AccessLog
 from smg_trio.gateway.adapters import Adapters
-from smg_trio.gateway.api_keys import ApiKeys
 from smg_trio.gateway.background import BackgroundTasks
 from smg_trio.gateway.deadlines import DeadlineQueue
+from smg_trio.gateway.key_limits import KeyMeters
+from smg_trio.gateway.key_ring import KeyRing
 from smg_trio.gateway.metrics import Metrics
 from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
@@ -29,7 +30,8 @@ class Gateway:
     """One gateway process.
 
     Attributes:
-        keys: that clients may come with; None: those of the settings alone.
+        keys: that clients may come with.
+        meters: what their holders use.
         access: follows requests to their line in the log.
         history: None where nothing is kept.
         adapters: LoRA adapters, which are models too.
@@ -43,10 +45,11 @@ class Gateway:
         registry: Registry,
         catalog: ModelCatalog,
         history: HistoryStore | None,
-        keys: ApiKeys | None = None,
+        keys: KeyRing,
     ) -> None:
         self.settings = settings
-        self.keys = ApiKeys(settings.api_key) if keys is None else keys
+        self.keys = keys
+        self.meters = KeyMeters(trio.current_time)
         self.access = AccessLog(enabled=settings.access_log)
         self.registry = registry
         self.catalog = catalog

@@ -1,4 +1,4 @@
-"""Admission: how many answers the gateway works on at once, and who waits for a place.
+"""Admission: how many answers the gateway works on at once, how many it begins per second, and who waits.
 
 Overload is answered, not stored: a bounded number of answers, a bounded queue before them, a bounded wait in it. A
 permit is held for the whole answer, streaming included. Places go to those who wait in the order they came.
@@ -13,6 +13,7 @@ from types import TracebackType
 import trio
 
 from smg_trio.core.errors import Overloaded
+from smg_trio.routing.token_bucket import TokenBucket
 
 DERIVED_LIMIT_PER_CPU = 1024
 LEAST_DERIVED_LIMIT = 4096
@@ -84,10 +85,19 @@ class AdmissionQueue:
         limit: places; None for no limit.
         queue_size: how many may wait; 0 refuses at once whoever finds no place.
         timeout_s: how long one may wait.
+        rate_per_s: answers begun per second, up to `limit` (or a second's worth, without) at once; None for no limit.
     """
 
-    def __init__(self, limit: int | None, queue_size: int = 100, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        limit: int | None,
+        queue_size: int = 100,
+        timeout_s: float = 60.0,
+        *,
+        rate_per_s: float | None = None,
+    ) -> None:
         self._limit = limit
+        self._pace = None if rate_per_s is None else _Pace(rate_per_s, limit, queue_size, timeout_s)
         self._queue_size = queue_size
         self._timeout_s = timeout_s
         self._waiters: deque[trio.Event] = deque()
@@ -102,6 +112,8 @@ class AdmissionQueue:
         No checkpoint if there is a place. Raises AdmissionQueueFull at once, AdmissionQueueTimeout after `timeout_s`.
         Cancelled, the wait leaves nothing behind.
         """
+        if self._pace is not None:
+            await self._wait_turn(self._pace)
         if self._limit is None or (self._in_flight < self._limit and not self._waiters):
             self._in_flight += 1
         elif len(self._waiters) >= self._queue_size:
@@ -111,6 +123,16 @@ class AdmissionQueue:
             await self._wait()
         self._admitted += 1
         return Permit(self)
+
+    async def _wait_turn(self, pace: _Pace) -> None:
+        try:
+            await pace.wait()
+        except AdmissionQueueFull:
+            self._refused_full += 1
+            raise
+        except AdmissionQueueTimeout:
+            self._refused_timeout += 1
+            raise
 
     async def _wait(self) -> None:
         granted = trio.Event()
@@ -145,8 +167,47 @@ class AdmissionQueue:
         return AdmissionStatistics(
             limit=self._limit,
             in_flight=self._in_flight,
-            waiting=len(self._waiters),
+            waiting=len(self._waiters) + (0 if self._pace is None else self._pace.waiting),
             admitted=self._admitted,
             refused_full=self._refused_full,
             refused_timeout=self._refused_timeout,
         )
+
+
+class _Pace:
+    """Turns at a rate. Each is reserved when it is asked for, so nobody waits who could not be served in time."""
+
+    def __init__(self, rate_per_s: float, burst: int | None, queue_size: int, timeout_s: float) -> None:
+        self._bucket = TokenBucket(rate_per_s, burst or max(1.0, rate_per_s), trio.current_time())
+        self._queue_size = queue_size
+        self._timeout_s = timeout_s
+        self.waiting = 0
+
+    async def wait(self) -> None:
+        """Wait for a turn. No checkpoint if it is there.
+
+        Raises AdmissionQueueFull, AdmissionQueueTimeout at once. Cancelled, the turn is given back.
+        """
+        wait_s = self._bucket.wait_s(1, trio.current_time())
+        if not wait_s:
+            self._bucket.take(1, trio.current_time())
+            return
+        if self.waiting >= self._queue_size:
+            retry_after_s = self._bucket.wait_s(1 - self.waiting, trio.current_time())
+            raise AdmissionQueueFull("admission queue is at capacity", retry_after_s=retry_after_s)
+        if wait_s > self._timeout_s:
+            raise AdmissionQueueTimeout(
+                "timed out waiting for an admission slot", retry_after_s=wait_s - self._timeout_s
+            )
+        await self._sleep(wait_s)
+
+    async def _sleep(self, wait_s: float) -> None:
+        self._bucket.take(1, trio.current_time())
+        self.waiting += 1
+        try:
+            await trio.sleep(wait_s)
+        except BaseException:
+            self._bucket.take(-1, trio.current_time())
+            raise
+        finally:
+            self.waiting -= 1

@@ -111,7 +111,8 @@ def policy_of(settings: Settings, random: Random | None = None) -> Policy:
 def admission_queue_of(settings: Settings, cpu_count: int) -> AdmissionQueue:
     """The admission queue of a gateway on a host with so many processors."""
     limit = admission_limit(settings.max_concurrent_requests, cpu_count)
-    return AdmissionQueue(limit, settings.queue_size, settings.queue_timeout_secs)
+    rate_per_s = settings.rate_limit_tokens_per_second or None
+    return AdmissionQueue(limit, settings.queue_size, settings.queue_timeout_secs, rate_per_s=rate_per_s)
 
 
 def retry_schedule_of(settings: Settings) -> RetrySchedule:

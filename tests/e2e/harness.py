@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import zmq
 from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.followed_files import FileFollower
 from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
 from smg_trio.gateway.state import Gateway
 from smg_trio.testing.fake_engine import FakeEngine
@@ -59,6 +61,7 @@ class Bench:
     http: httpx.AsyncClient
     model: TestModel
     shutdown: GatewayShutdown
+    files: FileFollower
     urls: list[str]
     nursery: trio.Nursery
     dial: Callable[[EngineOptions, str, ScriptChooser, LockstepGroup | None], FakeEngine]
@@ -258,7 +261,8 @@ async def open_gateway(
             running: RunningGateway = await nursery.start(
                 partial(run_gateway, Settings(**(chosen | settings)), shutdown=shutdown)
             )
-            base_url = f"http://127.0.0.1:{running.server.port}"
+            scheme = "https" if "tls_cert_path" in settings else "http"
+            base_url = f"{scheme}://127.0.0.1:{running.server.port}"
             async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S, verify=False) as http:
                 bench = Bench(
                     base_url=base_url,
@@ -267,6 +271,7 @@ async def open_gateway(
                     http=http,
                     model=model,
                     shutdown=shutdown,
+                    files=running.files,
                     urls=urls,
                     nursery=nursery,
                     dial=dial,
@@ -409,6 +414,12 @@ class Process:
         """Send it a signal."""
         self.process.send_signal(number)
 
+    async def wait_log(self, words: str) -> None:
+        """Wait for a line of its log."""
+        with trio.fail_after(PATIENCE_S):
+            while not any(words in line for line in self.log):
+                await trio.lowlevel.checkpoint()
+
     async def wait(self, limit_s: float) -> int:
         """Its exit code, within `limit_s`."""
         with trio.fail_after(limit_s):
@@ -423,8 +434,12 @@ async def launched_gateway(
     words: str = "",
     flags: tuple[str, ...] = (),
     choose: Callable[[TestModel], ScriptChooser] | None = None,
+    verify: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[Process, FakeEngine]]:
-    """``python -m smg_trio launch`` with one engine, which runs here; killed at the end of the block."""
+    """``python -m smg_trio launch`` with one engine, which runs here; killed at the end of the block.
+
+    `verify`: whom to trust, of a gateway with TLS.
+    """
     notation = (says if isinstance(says, str) else "") + words
     model = TestModel(tmp_path / "model", tokens_named(notation))
     url = worker_url(tmp_path, "p")
@@ -456,15 +471,16 @@ async def launched_gateway(
             nursery.start_soon(engine.run)
             with trio.fail_after(PATIENCE_S):
                 await engine.wait_connected()
-                await wait_ready_at(ports[0])
+                await wait_ready_at(ports[0], verify)
             try:
                 yield Process(process, ports[0], log, model, url), engine
             finally:
                 nursery.cancel_scope.cancel()
 
 
-async def wait_ready_at(port: int) -> None:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", verify=False) as http:
+async def wait_ready_at(port: int, verify: ssl.SSLContext | None = None) -> None:
+    base_url = f"{'http' if verify is None else 'https'}://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=base_url, verify=verify or False) as http:
         while (await http.get("/readiness")).status_code != 200:
             await trio.lowlevel.checkpoint()
 

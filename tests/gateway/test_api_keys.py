@@ -1,80 +1,19 @@
+"""Which keys a gateway has by its settings and its key file, and what happens when the file changes."""
+
 from __future__ import annotations
 
 import logging
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from smg_trio.config import Settings
 from smg_trio.core.errors import ConfigError, Unauthorized
-from smg_trio.gateway.api_keys import ApiKeys, load_api_keys, read_api_keys
+from smg_trio.gateway.api_keys import ApiKeys, read_key_file
+from smg_trio.gateway.key_ring import Access, KeyLimits, Role
 
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"authorization": "Bearer key"},
-        {"authorization": "bearer key"},
-        {"authorization": "Bearer  key "},
-        {"x-api-key": "key"},
-        {"authorization": "Basic eDp5", "x-api-key": "key"},
-    ],
-    ids=str,
-)
-def test_the_right_key_passes(headers: dict[str, str]) -> None:
-    ApiKeys(["other", "key"]).check(headers)
-    ApiKeys([" key "]).check(headers)
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"authorization": ""},
-        {"authorization": "Bearer"},
-        {"authorization": "Bearer "},
-        {"authorization": "key"},
-        {"authorization": "Bearer KEY"},
-        {"authorization": "Bearer ke"},
-        {"authorization": "Bearer keyy"},
-        {"authorization": "Bearer key key"},
-        {"authorization": "Token key"},
-        {"x-api-key": ""},
-        {"x-api-key": "Bearer key"},
-    ],
-    ids=str,
-)
-def test_any_other_key_does_not(headers: dict[str, str]) -> None:
-    with pytest.raises(Unauthorized):
-        ApiKeys(["other", "key"]).check(headers)
-
-
-def test_without_a_key_set_everybody_passes() -> None:
-    ApiKeys().check({})
-    ApiKeys().check({"authorization": "Bearer anything"})
-
-
-def test_a_key_that_is_not_ascii_is_compared_as_the_bytes_the_client_sent() -> None:
-    ApiKeys(["schlüssel"]).check({"authorization": "Bearer " + "schlüssel".encode().decode("latin-1")})
-    with pytest.raises(Unauthorized):
-        ApiKeys(["schlüssel"]).check({"authorization": "Bearer schlussel"})
-
-
-def test_every_one_of_several_keys_passes_and_no_mixture_of_them() -> None:
-    keys = ApiKeys(["first", "second", "first"])
-    assert len(keys) == 2
-    for key in ("first", "second"):
-        keys.check({"x-api-key": key})
-    for key in ("firstsecond", "first second", "first,second", "f", "s"):
-        with pytest.raises(Unauthorized):
-            keys.check({"x-api-key": key})
-
-
-def test_the_keys_are_kept_as_hashes_only() -> None:
-    keys = ApiKeys(["sesame"])
-    kept = b"".join(keys._digests)
-    assert b"sesame" not in kept
-    assert "sesame" not in repr(keys)
+NONE = KeyLimits()
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -83,38 +22,73 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_a_key_file_has_one_key_per_line(tmp_path: Path) -> None:
-    text = "# the team's\n  one  \n\ntwo#2\r\n   # gone: three\nfour words in it"
-    assert read_api_keys(write(tmp_path / "keys", text)) == ["one", "two#2", "four words in it"]
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n"])
-def test_a_file_without_a_key_does_not_let_everybody_in(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--api-key-file: .* holds no key"):
-        read_api_keys(write(tmp_path / "keys", text))
-
-
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*nowhere: No such file"):
-        read_api_keys(tmp_path / "nowhere")
+        read_key_file(tmp_path / "nowhere", NONE)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="no UTF-8"):
-        read_api_keys(tmp_path / "binary")
+        read_key_file(tmp_path / "binary", NONE)
 
 
 def test_a_file_that_everybody_can_read_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "smg_trio"):
-        read_api_keys(write(tmp_path / "shut", "a-key"))
+        read_key_file(write(tmp_path / "shut", "a-key"), NONE)
         assert caplog.text == ""
-        read_api_keys(write(tmp_path / "open", "a-key", 0o644))
+        read_key_file(write(tmp_path / "open", "a-key", 0o644), NONE)
     assert "chmod 600" in caplog.text
     assert "a-key" not in caplog.text
 
 
 async def test_keys_of_the_file_come_on_top_of_those_of_the_settings(tmp_path: Path) -> None:
     file = write(tmp_path / "keys", "b\nc\n")
-    keys = await load_api_keys(Settings(api_key=("a",), api_key_file=str(file)))
-    assert len(keys) == 3
-    for key in "abc":
-        keys.check({"x-api-key": key})
-    assert len(await load_api_keys(Settings())) == 0
+    keys = ApiKeys(Settings(api_key=("a",), api_key_file=str(file)))
+    await keys.read()
+    names = [keys.ring.admit(Access.MODELS, {"x-api-key": key}).name for key in "abc"]
+    assert names == ["api-key-1", "file-1", "file-2"]
+    none = ApiKeys(Settings())
+    await none.read()
+    assert none.ring.admit(Access.ADMIN, {}).name == ""
+
+
+async def test_a_toml_file_and_the_flag_give_control_plane_keys(tmp_path: Path) -> None:
+    hashed = sha256(b"root").hexdigest()
+    file = write(tmp_path / "keys.toml", f'[keys.ops]\nsha256 = "{hashed}"\nrole = "admin"\n')
+    settings = Settings(api_key_file=str(file), control_plane_api_keys=("watch:Wall screen:user:see:me",))
+    keys = ApiKeys(settings)
+    await keys.read()
+    assert keys.ring.admit(Access.ADMIN, {"x-api-key": "root"}).name == "ops"
+    watcher = keys.ring.admit(Access.LOOK, {"authorization": "Bearer see:me"})
+    assert (watcher.name, watcher.role) == ("watch", Role.USER)
+    assert not keys.ring.guards_models
+
+
+async def test_limits_of_the_settings_hold_where_a_key_has_none_of_its_own(tmp_path: Path) -> None:
+    text = '[keys.a]\nkey = "a"\n[keys.b]\nkey = "b"\nmax_concurrent_requests = 0\ntokens_per_minute = 5\n'
+    file = write(tmp_path / "keys.toml", text)
+    settings = Settings(
+        api_key=("c",), api_key_file=str(file), key_max_concurrent_requests=3, key_tokens_per_minute=100
+    )
+    keys = ApiKeys(settings)
+    await keys.read()
+    limits = [keys.ring.admit(Access.MODELS, {"x-api-key": key}).limits for key in "abc"]
+    assert limits == [KeyLimits(3, 100), KeyLimits(None, 5), KeyLimits(3, 100)]
+    alone = ApiKeys(Settings(key_tokens_per_minute=7))
+    await alone.read()
+    assert alone.ring.admit(Access.MODELS, {}).limits == KeyLimits(None, 7)
+
+
+async def test_reading_anew_replaces_the_keys_and_a_broken_file_changes_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path / "keys", "old\n")
+    keys = ApiKeys(Settings(api_key=("told",), api_key_file=str(file)))
+    await keys.read()
+    ring = keys.ring
+    file.write_text("new\n")
+    await keys.read()
+    for key in ("told", "new"):
+        ring.admit(Access.MODELS, {"x-api-key": key})
+    with pytest.raises(Unauthorized):
+        ring.admit(Access.MODELS, {"x-api-key": "old"})
+    file.write_text("# nobody\n")
+    with pytest.raises(ConfigError, match="holds no key"):
+        await keys.read()
+    ring.admit(Access.MODELS, {"x-api-key": "new"})

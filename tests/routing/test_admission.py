@@ -149,3 +149,76 @@ async def test_newcomers_do_not_overtake_those_who_wait():
             with pytest.raises(trio.Cancelled):
                 await queue.admit()
     assert queue.statistics().in_flight == 1
+
+
+# ---- a rate --------------------------------------------------------------------------------------------------
+
+
+async def begun_at(queue: AdmissionQueue, count: int) -> list[float]:
+    """When each of `count` requests that ask now is begun, in seconds from now."""
+    began, times = trio.current_time(), []
+
+    async def ask() -> None:
+        with await queue.admit():
+            times.append(round(trio.current_time() - began, 6))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+    return times
+
+
+async def test_at_a_rate_requests_beyond_the_burst_are_begun_one_by_one(autojump_clock):
+    queue = AdmissionQueue(limit=3, rate_per_s=2)
+    assert await begun_at(queue, 7) == [0, 0, 0, 0.5, 1, 1.5, 2]
+    await trio.sleep(60)
+    assert await begun_at(queue, 4) == [0, 0, 0, 0.5]
+
+
+async def test_without_a_limit_the_burst_is_a_second_s_worth(autojump_clock):
+    assert await begun_at(AdmissionQueue(limit=None, rate_per_s=2), 3) == [0, 0, 0.5]
+    assert await begun_at(AdmissionQueue(limit=None, rate_per_s=0.5), 2) == [0, 2]
+
+
+async def test_who_would_wait_too_long_for_a_turn_is_refused_at_once(autojump_clock):
+    queue = AdmissionQueue(limit=1, queue_size=10, timeout_s=3, rate_per_s=0.5)
+    (await queue.admit()).close()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(queue.admit)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(AdmissionQueueTimeout) as caught:
+            await queue.admit()
+        assert caught.value.retry_after_s == pytest.approx(1)
+        assert queue.statistics().waiting == 1
+        nursery.cancel_scope.cancel()
+    assert queue.statistics().waiting == 0
+    assert queue.statistics().refused_timeout == 1
+
+
+async def test_who_finds_the_queue_for_turns_full_is_refused_and_told_when_to_come_back(autojump_clock):
+    queue = AdmissionQueue(limit=1, queue_size=1, rate_per_s=0.25)
+    (await queue.admit()).close()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(queue.admit)
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(1)
+        with pytest.raises(AdmissionQueueFull) as caught:
+            await queue.admit()
+        assert caught.value.retry_after_s == pytest.approx(3)
+        assert queue.statistics().refused_full == 1
+    none = AdmissionQueue(limit=1, queue_size=0, rate_per_s=1)
+    (await none.admit()).close()
+    with pytest.raises(AdmissionQueueFull):
+        await none.admit()
+
+
+async def test_who_gives_up_waiting_for_a_turn_gives_it_back(autojump_clock):
+    queue = AdmissionQueue(limit=1, rate_per_s=1)
+    (await queue.admit()).close()
+    with trio.move_on_after(0.5):
+        await queue.admit()
+    began = trio.current_time()
+    (await queue.admit()).close()
+    assert trio.current_time() - began == pytest.approx(0.5)
+    assert queue.statistics().in_flight == 0

@@ -25,6 +25,7 @@ from smg_trio.core.errors import NoReadyWorker, SmgError
 from smg_trio.core.events import Usage
 from smg_trio.gateway.answering import RequestTimeout
 from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.pooling import PoolingJob, find_scoring_task, pool, require_task
 from smg_trio.pipeline.pooling_inputs import (
@@ -138,6 +139,8 @@ async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: s
     try:
         with trio.move_on_after(limit_s):
             permit = await gateway.admission.admit()
+            if (place := current_place.get()) is not None:
+                place.use(job.prompt_tokens)
             try:
                 return await _try_pooling(gateway, job, gateway.routing_key(request.headers))
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from secrets import token_hex
 
 import trio
@@ -22,6 +23,7 @@ from smg_trio.core.conversations import StoredResponse
 from smg_trio.gateway.answering import AnswerStream, StreamStyle, fold_answer
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
 from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.responding import Responding, needs_history
 from smg_trio.gateway.state import Gateway
 
@@ -65,7 +67,14 @@ async def _in_background(gateway: Gateway, responding: Responding) -> Response:
     fold = ResponseFold(responding.shown)
     queued = responding.unfinished("queued")
     await responding.keep(queued)
-    gateway.background.start(responding.response_id, functools.partial(responding.run_in_background, fold))
+    place = current_place.get()
+    held = nullcontext() if place is None else place.hold()
+
+    async def answer() -> None:
+        with held:
+            await responding.run_in_background(fold)
+
+    gateway.background.start(responding.response_id, answer)
     return json_response(response_body(StoredResponse(response_id=responding.response_id, value=queued)))
 
 

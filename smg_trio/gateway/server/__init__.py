@@ -11,12 +11,20 @@ from smg_trio.gateway.server.asgi import App, Message, Receive, Scope, Send
 from smg_trio.gateway.server.faults import RequestFault, RequestTooLarge
 from smg_trio.gateway.server.http1.exchange import CANCEL_ON_DISCONNECT, WRITE_BODY
 from smg_trio.gateway.server.link import ClientGone
-from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners, serve
+from smg_trio.gateway.server.listener import (
+    ALPN_PROTOCOLS,
+    Lane,
+    RunningServer,
+    SslContext,
+    open_listeners,
+    serve,
+)
 from smg_trio.gateway.server.settings import ServerLimits
 from smg_trio.gateway.server.shutdown import Shutdown
 from smg_trio.gateway.server.statistics import ServerStatistics
 
 __all__ = [
+    "ALPN_PROTOCOLS",
     "CANCEL_ON_DISCONNECT",
     "WRITE_BODY",
     "App",
@@ -32,6 +40,7 @@ __all__ = [
     "ServerLimits",
     "ServerStatistics",
     "Shutdown",
+    "SslContext",
     "open_listeners",
     "serve",
 ]

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import trio
@@ -32,6 +32,9 @@ from smg_trio.gateway.server.tcp_server import HypercornHost
 
 LOGGER = logging.getLogger("smg_trio.gateway.server")
 Lane = Literal["fast", "hypercorn"]
+SslContext = Callable[[], ssl.SSLContext]
+"""The context of the next connection; it offers `ALPN_PROTOCOLS`."""
+ALPN_PROTOCOLS = ["h2", "http/1.1"]
 
 _ACCEPT_BATCH = 64
 _CAPACITY_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
@@ -124,7 +127,7 @@ async def serve(
     lane: Lane = "fast",
     parser: ParserName = "auto",
     shutdown: Shutdown | None = None,
-    ssl_context: ssl.SSLContext | None = None,
+    ssl_context: SslContext | None = None,
     task_status: trio.TaskStatus[RunningServer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves ``app`` (ASGI 3, without lifespan) until ``shutdown`` has run its course.
@@ -137,7 +140,7 @@ async def serve(
             ``"hypercorn"``: hypercorn's own protocols read everything.
         parser: what reads request heads in the fast lane; ``"auto"`` is httptools where it is installed.
         shutdown: how the caller ends the server; without it only cancellation does.
-        ssl_context: serve TLS (always through hypercorn; ALPN is set to h2 and HTTP/1.1).
+        ssl_context: serve TLS (always through hypercorn); asked for each connection, so that it may change.
         task_status: started with a `RunningServer`.
 
     Raises:
@@ -161,14 +164,10 @@ async def serve(
 class _Server:
     """The state all connections of one `serve` share."""
 
-    def __init__(
-        self, app: App, limits: ServerLimits, lane: Lane, parser: ParserName, tls: ssl.SSLContext | None
-    ) -> None:
+    def __init__(self, app: App, limits: ServerLimits, lane: Lane, parser: ParserName, tls: SslContext | None) -> None:
         self.limits = limits
         self.lane = lane
         self.tls = tls
-        if tls is not None:
-            tls.set_alpn_protocols(["h2", "http/1.1"])
         self.links: set[Link] = set()
         self.departures = DepartureWatch()
         self.hypercorn = HypercornHost(app, limits)
@@ -315,5 +314,5 @@ class _Server:
         if self.tls is None:
             await self.hypercorn.run(link, stream, received)
         else:
-            secure = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
+            secure = trio.SSLStream(stream, self.tls(), server_side=True, https_compatible=True)
             await self.hypercorn.run(link, secure)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 from math import inf
 from typing import Any, cast
 
@@ -27,7 +28,6 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
@@ -35,7 +35,14 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, LifespanState
 
 from smg_trio.gateway.server.asgi import App
-from smg_trio.gateway.server.faults import HeadersTooLarge, RequestFault, error_body, error_headers
+from smg_trio.gateway.server.faults import (
+    HeadersTooLarge,
+    RequestFault,
+    error_body,
+    error_headers,
+    error_response,
+)
+from smg_trio.gateway.server.http2 import Protocols
 from smg_trio.gateway.server.link import Link
 from smg_trio.gateway.server.request_limits import limit_requests
 from smg_trio.gateway.server.settings import ServerLimits
@@ -44,6 +51,7 @@ LOGGER = logging.getLogger("smg_trio.gateway.server")
 
 _READ_PIECE = 64 * 1024
 _SEND_PIECE = 16 * 1024
+PLAIN_HTTP = RequestFault("This port speaks TLS: use https:// in place of http://.")
 
 Transport = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -139,17 +147,19 @@ class HardenedTCPServer(TCPServer):
         if self._direct:
             return "http/1.1"
         self._link.read_deadline = trio.current_time() + self._limits.head_timeout_s
-        await self.stream.do_handshake()
+        try:
+            await self.stream.do_handshake()
+        except trio.BrokenResourceError as error:
+            if isinstance(error.__cause__, ssl.SSLError) and error.__cause__.reason == "HTTP_REQUEST":
+                self._link.send_last(error_response(PLAIN_HTTP))
+            raise
         return self.stream.selected_alpn_protocol() or "http/1.1"
 
-    def _open_protocol(self, task_group: TaskGroup, alpn: str) -> ProtocolWrapper:
+    def _open_protocol(self, task_group: TaskGroup, alpn: str) -> Protocols:
         state = ConnectionState(self.state)
         peers = (not self._direct, self._link.client, self._link.server)
         shared = (self.app, self.config, self.context, task_group, state, *peers, self.protocol_send)
-        wrapper = ProtocolWrapper(*shared, alpn)
-        if isinstance(wrapper.protocol, H11Protocol):
-            wrapper.protocol = JsonErrorH11Protocol(*shared)
-        return wrapper
+        return Protocols(*shared, alpn=alpn, make_h11=JsonErrorH11Protocol)
 
     async def _read_data(self) -> None:
         data = self._received or await self._receive()

@@ -11,13 +11,15 @@ from typing import Any
 import h2.config
 import h2.connection
 import h2.events
+import h2.settings
 import pytest
 import trio
+import trio.testing
 from quart import Response, request, websocket
 from quart_trio import QuartTrio
 from trio_websocket import open_websocket_url
 
-from smg_trio.gateway.server import Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
+from smg_trio.gateway.server import ALPN_PROTOCOLS, Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
 
 from .running import (
     GET,
@@ -190,6 +192,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
+def server_context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    """What a server greets with."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    context.set_alpn_protocols(ALPN_PROTOCOLS)
+    return context
+
+
 async def connect_tls(server: RunningServer, cert: Path, protocols: list[str]) -> trio.SSLStream[trio.SocketStream]:
     """A TLS connection that trusts ``cert``."""
     context = ssl.create_default_context(cafile=str(cert))
@@ -202,26 +212,26 @@ async def connect_tls(server: RunningServer, cert: Path, protocols: list[str]) -
 
 @every_lane
 async def test_tls_carries_http1_and_http2(lane: dict[str, str], certificate: tuple[Path, Path]) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
-    async with running_server(quart_app(), ssl_context=context, **lane) as server:
+    context = server_context(certificate)
+    async with running_server(quart_app(), ssl_context=lambda: context, **lane) as server:
         async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
             assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
         async with await connect_tls(server, certificate[0], ["h2"]) as stream:
             assert await h2_answer(stream, b"hello") == (b"200", b"hello")
         async with await connect(server) as plain:
             await plain.send_all(GET)
-            assert b"HTTP" not in await read_to_end(plain)
+            answer = await read_to_end(plain)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert b"https://" in answer
         async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
             assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
 
 
 async def test_a_client_that_never_finishes_its_tls_handshake_is_cut(certificate: tuple[Path, Path]) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
+    context = server_context(certificate)
     limits = ServerLimits(head_timeout_s=0.3)
     async with (
-        running_server(quart_app(), ssl_context=context, limits=limits) as server,
+        running_server(quart_app(), ssl_context=lambda: context, limits=limits) as server,
         await connect(server) as stream,
     ):
         assert await read_to_end(stream) == b""
@@ -246,3 +256,85 @@ async def test_the_app_may_watch_for_departures_over_http2_too() -> None:
         await stream.aclose()
         with trio.fail_after(0.5):
             await left.wait()
+
+
+# ---- the end of HTTP/2 streams and connections ---------------------------------------------------------------
+
+
+class H2Client:
+    """A client of one HTTP/2 connection, which notes what it hears."""
+
+    def __init__(self, stream: trio.SocketStream, *, window: int = 65535) -> None:
+        self.stream = stream
+        self.state = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        values = {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window}
+        self.state.local_settings = h2.settings.Settings(client=True, initial_values=values)
+        self.state.initiate_connection()
+        self.heard: list[h2.events.Event] = []
+
+    async def get(self, number: int, path: str = "/") -> None:
+        headers = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "test")]
+        self.state.send_headers(number, headers, end_stream=True)
+        await self.stream.send_all(self.state.data_to_send())
+
+    async def hear(self, kind: type[h2.events.Event]) -> None:
+        """Listen until an event of this kind has come."""
+        with trio.fail_after(PATIENCE_S):
+            while not any(isinstance(event, kind) for event in self.heard):
+                data = bytes(await self.stream.receive_some())
+                assert data, f"closed before {kind.__name__}: {self.heard}"
+                self.heard += self.state.receive_data(data)
+
+    async def hear_to_end(self) -> None:
+        """Listen until the server closes."""
+        with trio.fail_after(PATIENCE_S):
+            while data := bytes(await self.stream.receive_some()):
+                self.heard += self.state.receive_data(data)
+
+    def kinds(self) -> list[type[h2.events.Event]]:
+        return [type(event) for event in self.heard]
+
+
+@pytest.mark.parametrize("ending", ["drained_before", "drained_at_the_end"])
+async def test_an_http2_stream_ends_before_its_connection_when_the_server_drains(ending: str) -> None:
+    shutdown, asked, go_on = Shutdown(), trio.Event(), trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        asked.set()
+        await go_on.wait()
+        if ending == "drained_at_the_end":
+            shutdown.begin(PATIENCE_S)
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async with running_server(app, shutdown=shutdown) as server, await connect(server) as stream:
+        client = H2Client(stream)
+        await client.get(1)
+        await asked.wait()
+        if ending == "drained_before":
+            shutdown.begin(PATIENCE_S)
+            await trio.testing.wait_all_tasks_blocked()
+        go_on.set()
+        await client.hear_to_end()
+        kinds = client.kinds()
+        assert h2.events.StreamEnded in kinds
+        assert h2.events.StreamReset not in kinds
+        body = b"".join(event.data for event in client.heard if isinstance(event, h2.events.DataReceived))
+        assert body == b"onetwo"
+        await until(server, connections_open=0)
+
+
+async def test_a_client_that_leaves_with_its_http2_window_shut_leaves_nothing_behind() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 1000})
+
+    async with running_server(app) as server:
+        stream = await connect(server)
+        client = H2Client(stream, window=10)
+        await client.get(1)
+        await client.hear(h2.events.ResponseReceived)
+        await trio.testing.wait_all_tasks_blocked()
+        await stream.aclose()
+        await until(server, connections_open=0)

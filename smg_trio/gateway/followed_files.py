@@ -1,0 +1,111 @@
+"""Files that are read again when they change, without a restart.
+
+One task looks at all of them once a second. What has changed is read once it has been still from one look to the
+next, so that a certificate is not read before its key has been replaced too. SIGHUP reads everything at once. What
+cannot be read is said in a warning, and what was read before stays in force.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from smg_trio.core.errors import ConfigError
+
+logger = logging.getLogger("smg_trio.gateway")
+
+_LOOK_EVERY_S = 1.0
+
+Signature = tuple[tuple[int, int, int] | None, ...]
+"""Of each file what changes when it is written or replaced: inode, size, time in ns; None if it is not there."""
+
+
+class Followed:
+    """Files that are read together.
+
+    Attributes:
+        what: they are, for the log.
+        paths: of the files; links are followed.
+        read: takes over what they hold now. Raises ConfigError and changes nothing if that cannot be used.
+    """
+
+    def __init__(self, what: str, paths: Sequence[Path], read: Callable[[], Awaitable[None]]) -> None:
+        self.what = what
+        self.paths = tuple(paths)
+        self.read = read
+        self.tried: Signature = ()
+        self.seen: Signature = ()
+
+    def signature(self) -> Signature:
+        """The files as they are now."""
+        return tuple(map(_signature, self.paths))
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class FileFollower:
+    """Reads `followed` at the start, and again when they change."""
+
+    def __init__(self, followed: Sequence[Followed], *, look_every_s: float = _LOOK_EVERY_S) -> None:
+        self._followed = [one for one in followed if one.paths]
+        self._look_every_s = look_every_s
+        self._lock = trio.Lock()
+
+    @property
+    def follows(self) -> list[Path]:
+        """Every file."""
+        return [path for one in self._followed for path in one.paths]
+
+    async def read_first(self) -> None:
+        """Read everything. Raises ConfigError."""
+        for one in self._followed:
+            one.tried = one.seen = await trio.to_thread.run_sync(one.signature)
+            await one.read()
+
+    async def run(self) -> None:
+        """Look for ever; returns at once if there is nothing to look at. Cancellation leaves nothing behind."""
+        while self._followed:
+            await trio.sleep(self._look_every_s)
+            await self.look()
+
+    async def look(self) -> None:
+        """Read what has changed since it was last read and is still the same as at the last look."""
+        async with self._lock:
+            for one in self._followed:
+                now = await trio.to_thread.run_sync(one.signature)
+                if now != one.tried and now == one.seen:
+                    await self._read(one, now)
+                one.seen = now
+
+    async def read_all(self) -> None:
+        """Read everything now, changed or not."""
+        async with self._lock:
+            for one in self._followed:
+                await self._read(one, await trio.to_thread.run_sync(one.signature))
+
+    async def _read(self, one: Followed, now: Signature) -> None:
+        one.tried = one.seen = now
+        try:
+            await one.read()
+        except ConfigError as error:
+            logger.warning("%s not reloaded, what was read before stays in force: %s", one.what, error.message)
+        else:
+            logger.info("%s reloaded", one.what)
+
+    async def read_on_hangup(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Read everything whenever the process gets SIGHUP, which then does not end it; for ever."""
+        with trio.open_signal_receiver(signal.SIGHUP) as signals:
+            task_status.started()
+            async for _ in signals:
+                await self.read_all()
