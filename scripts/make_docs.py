@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from smg_trio.cli import EXIT_CODES, make_parser
+from smg_trio.cli import make_parser
 from smg_trio.config import flags_of, options
 from smg_trio.core.engines import EngineProtocol
+from smg_trio.help_text import EXIT_CODES
 from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 from smg_trio.settings_sources import variable_of
 
@@ -120,9 +121,7 @@ def _cell(text: str) -> str:
 def _commands() -> Iterator[str]:
     yield "## Commands"
     yield ""
-    for path, parser, summary in _parsers(make_parser(), ""):
-        if path == "serve":
-            parser = make_serve_parser(EngineProtocol.VLLM)
+    for path, parser, summary in _parsers(make_parser(serve=make_serve_parser(EngineProtocol.VLLM)), ""):
         yield f"### {path}"
         yield ""
         yield summary[:1].upper() + summary[1:].rstrip(".") + "."

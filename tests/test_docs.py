@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,7 +16,8 @@ import pytest
 import trio
 
 from smg_trio.cli import make_parser
-from smg_trio.config import flags_of, options
+from smg_trio.core.engines import EngineProtocol
+from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 from smg_trio.launcher.serve_options import parse_serve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,16 +59,19 @@ def test_commands_are_understood(page: Path) -> None:
             make_parser().parse_args(words)
 
 
+def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Every flag of a parser and of those below it."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _flags(child)
+
+
 def test_flags_that_pages_name_exist() -> None:
-    help_text = "".join(
-        subprocess.run(
-            [sys.executable, "-m", "smg_trio", *words, "--help"], capture_output=True, text=True, check=False
-        ).stdout
-        for words in ([], ["launch"], ["demo"], ["fake-engine"], ["serve"], ["chat"], ["config", "show"])
-    )
     bench = [sys.executable, str(ROOT / "scripts" / "bench_gateway.py"), "--help"]
-    help_text += subprocess.run(bench, capture_output=True, text=True, check=True).stdout
-    known = {flag for option in options() for flag in flags_of(option)} | set(_FLAG.findall(help_text))
+    help_text = subprocess.run(bench, capture_output=True, text=True, check=True).stdout
+    known = set(_FLAG.findall(help_text)) | set(_flags(make_parser(serve=make_serve_parser(EngineProtocol.VLLM))))
     for page in PAGES:
         ours = [line for line in page.read_text().splitlines() if "smg_trio" in line or "`--" in line]
         named = set(_FLAG.findall("\n".join(line for line in ours if "vllm serve" not in line)))
