@@ -1,12 +1,18 @@
-"""Sessions: lint, types, imports, tests, fuzz, docs, bench, interop, clients. Each installs what it needs by itself."""
+"""Sessions: lint, types, imports, tests, fuzz, docs, package, sbom, bench, interop, clients.
+
+Each installs what it needs by itself.
+"""
 
 from __future__ import annotations
+
+import shutil
 
 import nox
 
 nox.options.sessions = ["lint", "types", "imports", "tests", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
+PYTHONS = ["3.11", "3.12", "3.13"]
 PATHS = ("smg_trio", "tests", "scripts", "noxfile.py")
 
 
@@ -45,6 +51,23 @@ def fuzz(session: nox.Session) -> None:
     session.install("-e", ".[dev]")
     for _ in range(10):
         session.run("pytest", "-n", "2", "-m", "hypothesis", "--hypothesis-profile=default", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def pythons(session: nox.Session) -> None:
+    """The test suite on every Python that is supported and there."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def package(session: nox.Session) -> None:
+    """Wheel and sdist: what is in them, the wheel in an environment of its own and under pipx, the sdist's tests."""
+    session.install("-e", ".[dev]", "build", "pipx")
+    dist = session.create_tmp() + "/dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", dist, silent=True)
+    session.run("pytest", "tests/package", *session.posargs, env={"SMG_TRIO_DIST": dist})
 
 
 @nox.session
