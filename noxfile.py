@@ -1,4 +1,4 @@
-"""Sessions: lint, types, imports, tests, fuzz, docs, package, sbom, bench, interop, clients.
+"""Sessions: lint, types, imports, tests, fuzz, docs, package, deploy, sbom, bench, interop, clients.
 
 Each installs what it needs by itself.
 """
@@ -68,6 +68,13 @@ def package(session: nox.Session) -> None:
     shutil.rmtree(dist, ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", dist, silent=True)
     session.run("pytest", "tests/package", *session.posargs, env={"SMG_TRIO_DIST": dist})
+
+
+@nox.session
+def deploy(session: nox.Session) -> None:
+    """Dockerfile, units, manifest, compose file and nginx configuration; nginx, strace and systemd-analyze if there."""
+    session.install("-e", ".[dev]", "kubernetes-validate>=1.33")
+    session.run("pytest", "tests/deploy", *session.posargs, env={"SMG_TRIO_DEPLOY": "1"})
 
 
 @nox.session
