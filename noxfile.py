@@ -6,6 +6,7 @@ Each installs what it needs by itself.
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import nox
 
@@ -75,6 +76,18 @@ def deploy(session: nox.Session) -> None:
     """Dockerfile, units, manifest, compose file and nginx configuration; nginx, strace and systemd-analyze if there."""
     session.install("-e", ".[dev]", "kubernetes-validate>=1.33")
     session.run("pytest", "tests/deploy", *session.posargs, env={"SMG_TRIO_DEPLOY": "1"})
+
+
+@nox.session
+def sbom(session: nox.Session) -> None:
+    """Software bill of materials of the wheel with everything it brings: dist/sbom.cdx.json, CycloneDX."""
+    session.install("build", "cyclonedx-bom>=7", "cyclonedx-python-lib[json-validation]")
+    dist = session.create_tmp() + "/dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "build", "--wheel", "--outdir", dist, silent=True)
+    (wheel,) = Path(dist).glob("*.whl")
+    Path("dist").mkdir(exist_ok=True)
+    session.run("python", "scripts/make_sbom.py", str(wheel), "dist/sbom.cdx.json")
 
 
 @nox.session
