@@ -171,4 +171,4 @@ def _faults() -> Iterator[tuple[int, str, str]]:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.replace("``", "`").split()).replace("|", "\\|").replace("<", "\\<")
+    return " ".join(text.replace("``", "`").split()).replace("|", "\\|").replace("<", "&lt;")

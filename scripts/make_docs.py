@@ -132,7 +132,7 @@ def _default(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _commands() -> Iterator[str]:
