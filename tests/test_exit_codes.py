@@ -77,6 +77,12 @@ def test_wrong_usage_and_settings_end_with_2_and_one_line(run: Run, words: tuple
     assert "Traceback" not in error
 
 
+def test_the_page_of_exit_codes_is_true() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "exit-codes.md").read_text()
+    for code, meaning in EXIT_CODES.items():
+        assert f"| {code} | {meaning} |" in page
+
+
 def test_workers_of_one_handshake_port_are_refused_before_anything_is_bound(run: Run) -> None:
     # Two paths whose hashes meet, found by trying; the derivation has 10,000 ports.
     from smg_trio.wire.addresses import handshake_port
