@@ -1,12 +1,19 @@
-"""Sessions: lint, types, imports, tests, fuzz, docs, bench, interop, clients. Each installs what it needs by itself."""
+"""Sessions: lint, types, imports, tests, fuzz, docs, package, deploy, sbom, bench, interop, clients.
+
+Each installs what it needs by itself.
+"""
 
 from __future__ import annotations
+
+import shutil
+from pathlib import Path
 
 import nox
 
 nox.options.sessions = ["lint", "types", "imports", "tests", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
+PYTHONS = ["3.11", "3.12", "3.13"]
 PATHS = ("smg_trio", "tests", "scripts", "noxfile.py")
 
 
@@ -47,11 +54,49 @@ def fuzz(session: nox.Session) -> None:
         session.run("pytest", "-n", "2", "-m", "hypothesis", "--hypothesis-profile=default", *session.posargs)
 
 
+@nox.session(python=PYTHONS)
+def pythons(session: nox.Session) -> None:
+    """The test suite on every Python that is supported and there."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session(python=PYTHONS)
+def package(session: nox.Session) -> None:
+    """Wheel and sdist: what is in them, the wheel in an environment of its own and under pipx, the sdist's tests."""
+    session.install("-e", ".[dev]", "build", "pipx")
+    dist = session.create_tmp() + "/dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "build", "--outdir", dist, silent=True)
+    session.run("pytest", "tests/package", *session.posargs, env={"SMG_TRIO_DIST": dist})
+
+
+@nox.session
+def deploy(session: nox.Session) -> None:
+    """Dockerfile, units, manifest, compose file and nginx configuration; nginx, strace and systemd-analyze if there."""
+    session.install("-e", ".[dev]", "kubernetes-validate>=1.33")
+    session.run("pytest", "tests/deploy", *session.posargs, env={"SMG_TRIO_DEPLOY": "1"})
+
+
+@nox.session
+def sbom(session: nox.Session) -> None:
+    """Software bill of materials of the wheel with everything it brings: dist/sbom.cdx.json, CycloneDX."""
+    session.install("build", "cyclonedx-bom>=7", "cyclonedx-python-lib[json-validation]")
+    dist = session.create_tmp() + "/dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "build", "--wheel", "--outdir", dist, silent=True)
+    (wheel,) = Path(dist).glob("*.whl")
+    Path("dist").mkdir(exist_ok=True)
+    session.run("python", "scripts/make_sbom.py", str(wheel), "dist/sbom.cdx.json")
+
+
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The documentation's commands and links are true."""
-    session.install("-e", ".[dev]")
-    session.run("pytest", "tests/test_docs.py", *session.posargs)
+    """The documentation's commands, links and quotations are true; its site is built into site/."""
+    session.install("-e", ".[dev,docs]")
+    tests = ("docs", "docs_commands", "troubleshooting")
+    session.run("pytest", *(f"tests/test_{name}.py" for name in tests), "tests/scripts/test_make_docs.py")
+    session.run("mkdocs", "build", "--strict", *session.posargs, env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 @nox.session

@@ -1,7 +1,7 @@
-"""Write the pages of `docs/` that are made from the code: `docs/cli.md`. ``--check`` only says what is out of date.
+"""Write the pages of `docs/` that are made from the code; ``--check`` only says what is out of date.
 
-The page is made from `config.py` and the parsers of `cli.py` and `serve`, never from argparse's own help: that looks
-different in every version of Python.
+`docs/cli.md` is made from `config.py` and the parsers of `cli.py` and `serve`, never from argparse's own help: that
+looks different in every version of Python. `docs/http-api.md` is made in `docs_http`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from smg_trio.cli import EXIT_CODES, make_parser
+from docs_http import http_page
+from smg_trio.cli import make_parser
 from smg_trio.config import flags_of, options
 from smg_trio.core.engines import EngineProtocol
+from smg_trio.help_text import EXIT_CODES
 from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 from smg_trio.settings_sources import variable_of
 
-CLI_PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 INTRODUCTION = """\
 # Command line and settings
@@ -59,6 +61,22 @@ python -m smg_trio config show         # every setting that holds, and where it 
 ```
 
 `serve` works out workers, backend and ranks itself and ignores those settings, with a warning, in file and environment.
+
+## Completion in the shell
+
+`smg-trio completion SHELL` prints a script that completes commands, flags, choices and file names. For this session:
+
+```bash
+eval "$(smg-trio completion bash)"
+```
+
+To keep it, write it where the shell looks for completions:
+
+```bash
+smg-trio completion bash > ~/.local/share/bash-completion/completions/smg-trio
+smg-trio completion zsh > ~/.zfunc/_smg-trio    # a directory of $fpath, named before compinit runs
+smg-trio completion fish > ~/.config/fish/completions/smg-trio.fish
+```
 
 ## Exit codes
 """
@@ -114,15 +132,13 @@ def _default(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "\\<")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _commands() -> Iterator[str]:
     yield "## Commands"
     yield ""
-    for path, parser, summary in _parsers(make_parser(), ""):
-        if path == "serve":
-            parser = make_serve_parser(EngineProtocol.VLLM)
+    for path, parser, summary in _parsers(make_parser(serve=make_serve_parser(EngineProtocol.VLLM)), ""):
         yield f"### {path}"
         yield ""
         yield summary[:1].upper() + summary[1:].rstrip(".") + "."
@@ -174,14 +190,19 @@ def _argument_row(action: argparse.Action) -> str:
 
 
 def main() -> int:
-    """Write the page, or check it; 1 if it is out of date."""
+    """Write the pages, or check them; 1 if one is out of date."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
-    page = cli_page()
-    if not parser.parse_args().check:
-        CLI_PAGE.write_text(page, encoding="utf-8")
-    elif not CLI_PAGE.exists() or CLI_PAGE.read_text(encoding="utf-8") != page:
-        print("docs/cli.md is out of date; run python scripts/make_docs.py", file=sys.stderr)
+    check = parser.parse_args().check
+    outdated = []
+    for name, page in (("cli.md", cli_page()), ("http-api.md", http_page())):
+        path = DOCS / name
+        if not path.exists() or path.read_text(encoding="utf-8") != page:
+            outdated.append(name)
+            if not check:
+                path.write_text(page, encoding="utf-8")
+    if check and outdated:
+        print(f"docs/{', docs/'.join(outdated)}: out of date; run python scripts/make_docs.py", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat.
+"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | completion.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers at once.
 """
@@ -9,18 +9,22 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from smg_trio import __version__
 from smg_trio.config import Settings, argument_keywords, flags_of, options
-from smg_trio.core.errors import ConfigError, SmgError
+from smg_trio.core.engines import EngineProtocol
+from smg_trio.core.errors import ConfigError, InvalidRequest, SmgError
+from smg_trio.gateway.worker_addresses import check_worker_addresses
+from smg_trio.help_text import Parser, exit_codes
 from smg_trio.settings_sources import (
     CONFIG_VARIABLE,
     Layer,
     Reading,
     defaults,
+    explained,
     merged,
     read_environment,
     read_toml,
@@ -31,17 +35,14 @@ from smg_trio.settings_text import settings_text
 
 logger = logging.getLogger("smg_trio")
 
-EXIT_CODES = {
-    0: "done; a gateway has drained",
-    1: "failed, or a gateway was cut before its answers had ended",
-    2: "wrong usage or setting; nothing was started",
-    130: "interrupted (Ctrl-C) before there was something to drain",
-}
-"""What a command ends with; `serve` ended by signal N ends with 128 + N."""
 _SOURCES = (
     "Every option may also stand in a TOML file (--config FILE, or the variable SMG_TRIO_CONFIG) as worker_urls = "
     '["ipc:///run/w0"], or in the environment as SMG_TRIO_WORKER_URLS, several values with commas. The command line '
     "wins over the environment, that over the file. `smg-trio config show` tells where each value comes from."
+)
+_ENGINES_DIAL_IN = (
+    "Bind the sockets of each --worker-urls and serve HTTP; engines dial in whenever they start. The port that an "
+    "engine needs is what `smg-trio handshake-port ipc://<path>` prints."
 )
 
 
@@ -58,51 +59,77 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run: Callable[[argparse.Namespace], int] = parsed.run
         return run(parsed)
-    except ConfigError as error:
-        print(f"smg-trio: error: {error.message}", file=sys.stderr)
-        return 2
-    except SmgError as error:
-        print(f"smg-trio: error: {error.message}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
+    except (SmgError, KeyboardInterrupt, BaseExceptionGroup) as error:
+        return _exit_code(error)
+
+
+def _exit_code(error: BaseException) -> int:
+    """What an exception ends the process with, after a line about it. Raises it again if it was not raised on purpose.
+
+    Nurseries wrap what is raised within them in groups; what counts then is the first of the faults.
+    """
+    leaves = list(_leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return 130
+    faults = [leaf for leaf in leaves if isinstance(leaf, SmgError)]
+    if len(faults) < len(leaves):
+        raise error
+    print(f"smg-trio: error: {faults[0].message}", file=sys.stderr)
+    return 2 if isinstance(faults[0], ConfigError) else 1
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The whole command line; `serve` keeps its words to itself (see `launcher.serve_options`)."""
-    parser = argparse.ArgumentParser(
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def make_parser(serve: argparse.ArgumentParser | None = None) -> argparse.ArgumentParser:
+    """The whole command line. `serve` keeps its words to itself, unless its own parser (`launcher.serve_options`) is
+    given, for those who want to know all flags.
+    """
+    parser = Parser(
         prog="smg-trio",
         description="A same-host LLM gateway for headless vLLM and TokenSpeed engines.",
-        epilog="exit codes: " + "; ".join(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items()),
+        epilog="`smg-trio COMMAND --help` shows the options of one command.\n\n" + exit_codes(),
     )
     parser.add_argument("--version", action="version", version=f"smg-trio {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     _add_launch(commands)
-    serve = commands.add_parser("serve", help="start engines and the gateway in front of them", add_help=False)
-    serve.set_defaults(run=_serve)
+    _add_serve(commands, serve)
     _add_config(commands)
     _add_demo(commands)
     _add_fake_engine(commands)
     _add_handshake_port(commands)
     _add_chat(commands)
+    _add_completion(commands)
     return parser
-
-
-def _help_formatter(prog: str) -> argparse.HelpFormatter:
-    return argparse.HelpFormatter(prog, max_help_position=32)
 
 
 def _add_launch(commands: Any) -> None:
     launch = commands.add_parser(
-        "launch", help="run the gateway; engines dial in", usage="smg-trio launch [options]", epilog=_SOURCES
+        "launch",
+        help="run the gateway; engines dial in",
+        usage="smg-trio launch [options]",
+        description=_ENGINES_DIAL_IN,
+        epilog=_SOURCES + "\n\n" + exit_codes(),
     )
     add_settings(launch)
     launch.set_defaults(run=_launch)
 
 
+def _add_serve(commands: Any, parser: argparse.ArgumentParser | None) -> None:
+    own = commands.add_parser("serve", help="start engines and the gateway in front of them", add_help=False)
+    own.set_defaults(run=_serve)
+    if parser is not None:
+        commands.choices["serve"] = parser
+
+
 def _add_config(commands: Any) -> None:
     config = commands.add_parser("config", help="check a settings file, or show what holds")
-    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = config.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     check = actions.add_parser(
         "check",
         help="say what is wrong with a settings file",
@@ -134,7 +161,11 @@ def _add_demo(commands: Any) -> None:
 def _add_fake_engine(commands: Any) -> None:
     from smg_trio.testing import fake_engine_cli
 
-    fake = commands.add_parser("fake-engine", help="a headless engine without a model, for tests and benchmarks")
+    fake = commands.add_parser(
+        "fake-engine",
+        help="a headless engine without a model, for tests and benchmarks",
+        usage="smg-trio fake-engine --handshake tcp://HOST:PORT [options]",
+    )
     fake_engine_cli.add_arguments(fake)
     fake.set_defaults(run=_fake_engine)
 
@@ -155,9 +186,19 @@ def _add_chat(commands: Any) -> None:
     chat.set_defaults(run=_chat)
 
 
+def _add_completion(commands: Any) -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print a script that completes commands and flags in a shell",
+        description='For this session: eval "$(smg-trio completion bash)". To keep it, write it where the shell looks '
+        "for completions; docs/cli.md says where that is.",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+    completion.set_defaults(run=_completion)
+
+
 def add_settings(parser: argparse.ArgumentParser, *, with_config: bool = True) -> None:
     """Give `parser` a flag for every field of `Settings`, and one for the file they may stand in."""
-    parser.formatter_class = _help_formatter
     if with_config:
         parser.add_argument("--config", metavar="FILE", default=None, help="TOML file with settings")
     groups: dict[str, Any] = {}
@@ -188,6 +229,16 @@ def _read_file(name: str) -> Reading:
     return read_toml(text, name)
 
 
+def _checked(layers: Layer) -> Settings:
+    """The settings `launch` runs with. Raises ConfigError, which names a value's origin where that is no flag."""
+    settings = settings_of(layers)
+    try:
+        check_worker_addresses(settings)
+    except ConfigError as error:
+        raise explained(error, layers) from None
+    return settings
+
+
 def _set_up_logging(settings: Settings, warnings: Sequence[str]) -> None:
     from smg_trio.gateway.logs import set_up_logging
 
@@ -204,7 +255,7 @@ def _launch(parsed: argparse.Namespace) -> int:
     from smg_trio.gateway.run import run_gateway
 
     layers, warnings = _read_layers(parsed.config)
-    settings = settings_of(merged(defaults(), layers, told(vars(parsed))))
+    settings = _checked(merged(defaults(), layers, told(vars(parsed))))
     _set_up_logging(settings, warnings)
     _calm_garbage_collector()
     return trio.run(functools.partial(run_gateway, settings, watch_signals=True))
@@ -216,7 +267,7 @@ def _config_check(parsed: argparse.Namespace) -> int:
     problems = [*file.problems, *environment.problems]
     if not problems:
         try:
-            settings_of(merged(defaults(), file.layer, environment.layer, told(vars(parsed))))
+            _checked(merged(defaults(), file.layer, environment.layer, told(vars(parsed))))
         except ConfigError as error:
             problems.append(error)
     for warning in warnings:
@@ -232,7 +283,7 @@ def _config_check(parsed: argparse.Namespace) -> int:
 def _config_show(parsed: argparse.Namespace) -> int:
     layers, warnings = _read_layers(parsed.config)
     effective = merged(defaults(), layers, told(vars(parsed)))
-    settings_of(effective)
+    _checked(effective)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(settings_text(effective), end="")
@@ -297,14 +348,17 @@ def _fake_engine(parsed: argparse.Namespace) -> int:
     from smg_trio.testing import fake_engine_cli
 
     set_up_logging("info")
-    trio.run(fake_engine_cli.main, parsed)
-    return 0
+    return trio.run(fake_engine_cli.main, parsed)
 
 
 def _handshake_port(parsed: argparse.Namespace) -> int:
     from smg_trio.wire.addresses import parse_worker_url
 
-    print(parse_worker_url(parsed.url).handshake.rpartition(":")[2])
+    try:
+        addresses = parse_worker_url(parsed.url)
+    except InvalidRequest as error:
+        raise ConfigError("URL", error.message) from None
+    print(addresses.handshake.rpartition(":")[2])
     return 0
 
 
@@ -321,3 +375,12 @@ def _chat(parsed: argparse.Namespace) -> int:
         max_output_tokens=parsed.max_output_tokens,
     )
     return trio.run(run_chat, options, read_terminal_line)
+
+
+def _completion(parsed: argparse.Namespace) -> int:
+    from smg_trio.completion import completion_script
+    from smg_trio.launcher.serve_options import make_parser as make_serve_parser
+
+    parser = make_parser(serve=make_serve_parser(EngineProtocol.VLLM))
+    print(completion_script(parser, parsed.shell), end="")
+    return 0

@@ -39,6 +39,7 @@ from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners
 from smg_trio.gateway.server.settings import ServerLimits
 from smg_trio.gateway.server.shutdown import Shutdown
 from smg_trio.gateway.state import Gateway
+from smg_trio.gateway.worker_addresses import check_worker_addresses
 from smg_trio.history import open_history
 from smg_trio.pipeline.models import ModelCatalog
 from smg_trio.routing.registry import Registry, WorkerTimeouts
@@ -111,6 +112,7 @@ async def run_gateway(
     Raises ConfigError before anything is bound. Cancelled, everything is closed at once.
     """
     check_settings(settings)
+    check_worker_addresses(settings)
     shutdown = shutdown or GatewayShutdown()
     door = await open_door(settings)
     catalog = await load_catalog(settings)

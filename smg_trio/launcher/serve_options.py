@@ -18,6 +18,7 @@ from typing import Any, Final
 from smg_trio.config import Settings, argument_keywords, flag_of, flags_of, options
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
+from smg_trio.help_text import Parser, exit_codes
 from smg_trio.launcher.words import flag_value
 from smg_trio.settings_sources import Layer
 
@@ -158,12 +159,13 @@ def settings_of(serve: ServeOptions, worker_urls: Sequence[str], layers: Layer |
 
 def make_parser(backend: EngineProtocol) -> argparse.ArgumentParser:
     """The first pass's parser, whose help lists what serve and its gateway take."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="smg-trio serve",
         usage="smg-trio serve --model DIR [options] [engine options] [-- engine options]",
         description="Start headless engines and the gateway in front of them. What is not listed here goes to the "
         "engines' command line as it is. What the gateway takes may also stand in a file (--router-config) or in the "
         "environment (SMG_TRIO_<NAME>).",
+        epilog=exit_codes(),
         allow_abbrev=False,
     )
     _add_serve_flags(parser)

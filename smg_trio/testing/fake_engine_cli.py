@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from smg_trio.core.engines import EngineProtocol
+from smg_trio.core.errors import ConfigError
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import EchoScript, LengthScript, Script, ScriptChooser, text_script
@@ -22,9 +23,14 @@ from smg_trio.testing.script import EchoScript, LengthScript, Script, ScriptChoo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the ``fake-engine`` command to ``parser``."""
-    add = parser.add_argument
+
+    def add(flag: str, **keywords: Any) -> None:
+        if keywords.get("default") not in (None, ""):
+            keywords["help"] += " (default: %(default)s)"
+        parser.add_argument(flag, **keywords)
+
     add("--handshake", required=True, metavar="tcp://HOST:PORT", help="the gateway's handshake address")
-    add("--protocol", choices=[protocol.value for protocol in EngineProtocol], default="vllm")
+    add("--protocol", choices=[protocol.value for protocol in EngineProtocol], default="vllm", help="what it speaks")
     add("--ranks", type=int, default=1, help="engines to run, as one data-parallel group")
     add("--lockstep", action="store_true", help="ranks run in waves, like a mixture-of-experts group (vLLM)")
     add("--engine-version", default="", help="version to pose as, for example 0.27.1")
@@ -32,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--prefill-ms", type=float, default=0.0, help="added to the step that admits a request")
     add("--prefill-token-us", type=float, default=0.0, help="added per prompt token that is not cached")
     add("--load-s", type=float, default=0.0, help="how long loading the model takes")
-    add("--max-model-len", type=int, default=8192)
-    add("--max-num-seqs", type=int, default=1024)
+    add("--max-model-len", type=int, default=8192, help="context window, in tokens")
+    add("--max-num-seqs", type=int, default=1024, help="sequences that run at once")
     add("--vocab-size", type=int, default=0, help="0: that of the tokenizer, or 32000")
     add("--eos-token-id", type=int, default=None, help="the model's EOS (TokenSpeed engines know their own)")
-    add("--block-size", type=int, default=16)
+    add("--block-size", type=int, default=16, help="tokens per block of the KV cache")
     add("--prefix-caching", action="store_true", help="report prefix cache hits")
     add("--no-stats", action="store_true", help="no load statistics on outputs")
-    add("--tokens-per-step", type=int, default=1)
+    add("--tokens-per-step", type=int, default=1, help="tokens of a sequence per step")
     add("--crash-after-outputs", type=int, default=None, help="die with the sentinel after so many outputs")
     add("--answer", default="count", help="echo, count, E[...] notation, or a text (needs --model-path)")
     add("--model-path", type=Path, default=None, help="directory or file with tokenizer.json")
@@ -58,13 +64,13 @@ async def main(args: argparse.Namespace) -> int:
 
 
 def script_chooser(answer: str, tokenizer: Any, *, tokens_per_step: int = 1) -> ScriptChooser:
-    """What ``--answer`` means. Raises SystemExit with the remedy if a tokenizer is missing."""
+    """What ``--answer`` means. Raises ConfigError if a tokenizer is missing or lacks a token."""
     if answer == "echo":
         return lambda request: EchoScript(tokens_per_tick=tokens_per_step)
     if answer == "count":
         return lambda request: LengthScript(tokens_per_tick=tokens_per_step)
     if tokenizer is None:
-        raise SystemExit("--answer with a text needs --model-path (a directory with tokenizer.json)")
+        raise ConfigError("--answer", "with a text needs --model-path (a directory with tokenizer.json).")
     if answer.startswith("E["):
         return _notation_chooser(answer, tokenizer)
     ids = tokenizer.encode(answer, add_special_tokens=False).ids
@@ -82,7 +88,7 @@ def _notation_chooser(answer: str, tokenizer: Any) -> ScriptChooser:
         known = tokenizer.token_to_id(text)
         ids = [known] if known is not None else tokenizer.encode(text, add_special_tokens=False).ids
         if len(ids) != 1:
-            raise SystemExit(f"{text!r} is not one token of this tokenizer")
+            raise ConfigError("--answer", f"{text!r} is not one token of this tokenizer.")
         return int(ids[0])
 
     script = parse_script(answer, token_id)
@@ -95,6 +101,10 @@ def _load_tokenizer(path: Path | None) -> Any:
     from tokenizers import Tokenizer
 
     file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise ConfigError(
+            "--model-path", f"{file} is not a file.", "Name a tokenizer.json or a directory that has one."
+        )
     return Tokenizer.from_file(str(file))
 
 

@@ -1,4 +1,4 @@
-"""The page that is made from the code is the one that is committed."""
+"""The pages that are made from the code are the ones that are committed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from smg_trio.api.openapi import document_path
 from smg_trio.config import flags_of, options
+from smg_trio.core import errors
+from smg_trio.gateway.routes import ROUTES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,7 +20,7 @@ def make_docs(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
-def test_the_committed_page_is_up_to_date() -> None:
+def test_the_committed_pages_are_up_to_date() -> None:
     done = make_docs("--check")
     assert done.returncode == 0, done.stderr
 
@@ -31,3 +34,11 @@ def test_every_setting_every_command_and_no_path_of_this_machine_is_on_the_page(
         assert f"\n### {command}\n" in page
     assert sys.executable not in page
     assert "%(" not in page
+
+
+def test_every_route_and_every_error_is_on_the_page_of_the_http_api() -> None:
+    page = (ROOT / "docs" / "http-api.md").read_text(encoding="utf-8")
+    for route in ROUTES:
+        assert f"| `{route.method} {document_path(route.path)}` |" in page
+    for fault in (errors.EngineDead, errors.ContextLengthExceeded, errors.ModelNotFound, errors.ShuttingDown):
+        assert f"| {fault.status} | `{fault.code}` |" in page

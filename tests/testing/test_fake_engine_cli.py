@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from smg_trio.core.errors import ConfigError
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.fake_engine_cli import add_arguments, main, script_chooser
 from smg_trio.testing.script import EchoScript, LengthScript
@@ -38,7 +39,7 @@ def parse(*words: str) -> argparse.Namespace:
 def test_words_choose_the_answer() -> None:
     assert isinstance(script_chooser("echo", None)(ASKED), EchoScript)
     assert isinstance(script_chooser("count", None)(ASKED), LengthScript)
-    with pytest.raises(SystemExit, match="--model-path"):
+    with pytest.raises(ConfigError, match="--model-path"):
         script_chooser("some text", None)
 
 
@@ -57,12 +58,12 @@ def test_the_notation_names_tokens_by_their_text() -> None:
     script = script_chooser('E["two"|"one","two"] fin=error', tiny_tokenizer())(ASKED)
     assert [list(tick) for tick in script.ticks(ASKED)] == [[2], [1, 2]]
     assert script.ending.reason == "error"
-    with pytest.raises(SystemExit, match="not one token"):
+    with pytest.raises(ConfigError, match="not one token"):
         script_chooser('E["one two"]', tiny_tokenizer())
 
 
 async def test_a_text_needs_a_tokenizer() -> None:
-    with pytest.raises(SystemExit, match="--model-path"):
+    with pytest.raises(ConfigError, match="--model-path"):
         await main(parse("--answer", "some text"))
 
 
