@@ -14,6 +14,8 @@ from werkzeug.exceptions import NotFound as RouteNotFound
 
 from smg_trio.core.errors import ClientFault, NotFound, RequestTooLarge, Unauthorized
 from smg_trio.gateway.cors import cors_headers, preflight
+from smg_trio.gateway.dashboard.feed import LiveFeed
+from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.response_socket import ResponseSocket
@@ -34,7 +36,7 @@ class BadRequest(ClientFault):
     code = "bad_request"
 
 
-def make_app(gateway: Gateway) -> QuartTrio:
+def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
     """The app with every route mounted."""
     app = QuartTrio("smg_trio")
     app.config.update(
@@ -54,6 +56,7 @@ def make_app(gateway: Gateway) -> QuartTrio:
             provide_automatic_options=False,
         )
     app.add_websocket("/v1/responses", "websocket /v1/responses", _response_socket_view(gateway))
+    app.add_websocket("/dashboard/feed", "websocket /dashboard/feed", _feed_view(gateway, feed))
     app.register_error_handler(HTTPException, _error_view(gateway))
     return app
 
@@ -76,6 +79,19 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
             quart.abort(_quart_response_of_error(failure(error)))
         await quart.websocket.accept()
         await ResponseSocket(gateway, quart.websocket.receive, quart.websocket.send).run()
+
+    return view
+
+
+def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]]:
+    async def view() -> None:
+        headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
+        try:
+            admitted = check_handshake(headers, gateway.keys, gateway.settings.cors_allowed_origins)
+        except ClientFault as error:
+            quart.abort(_quart_response_of_error(failure(error)))
+        await quart.websocket.accept()
+        await FeedSocket(feed, gateway.keys, cast(Socket, quart.websocket)).run(admitted=admitted)
 
     return view
 

@@ -73,6 +73,7 @@ class ResponseSocket:
                 cancelled = Conflict("the response was cancelled")
                 await self._send_bytes(socket_error(cancelled, message.stream_id))
         except SmgError as error:
+            self._gateway.errors.note(error, "responses")
             await self._send_bytes(socket_error(error, message.stream_id))
         finally:
             self._turn, self._cancelled = None, False

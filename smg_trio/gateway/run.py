@@ -28,6 +28,7 @@ from smg_trio.core.errors import ShuttingDown
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.api_keys import load_api_keys
 from smg_trio.gateway.app import make_app
+from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.metrics_app import MetricsApp
 from smg_trio.gateway.models import load_catalog
@@ -62,6 +63,7 @@ class RunningGateway:
     server: RunningServer
     metrics_server: RunningServer
     shutdown: GatewayShutdown
+    feed: LiveFeed
 
 
 class GatewayShutdown:
@@ -171,11 +173,13 @@ async def _serve(
 ) -> None:
     settings = gateway.settings
     limits = ServerLimits(max_body_bytes=settings.max_payload_size)
-    app = HotRoutes(gateway, cast(App, make_app(gateway)))
+    feed = LiveFeed(gateway)
+    app = HotRoutes(gateway, cast(App, make_app(gateway, feed)))
     http_end, metrics_end = Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
         serving.start_soon(gateway.deadlines.run)
         serving.start_soon(gateway.keep_alives.run)
+        serving.start_soon(feed.run)
         await serving.start(gateway.background.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
@@ -190,8 +194,8 @@ async def _serve(
             logger.log(level, "%s", posture_line(settings))
             logger.info("listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
             logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
-            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown))
-            http.start_soon(_shut_down, gateway, shutdown, http_end)
+            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, feed))
+            http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
             serving.start_soon(_cut_when_told, shutdown, http_end)
         metrics_end.cut()
         serving.cancel_scope.cancel()
@@ -217,7 +221,7 @@ async def _watch_signals(shutdown: GatewayShutdown, *, task_status: trio.TaskSta
             shutdown.ask()
 
 
-async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shutdown) -> None:
+async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shutdown, feed: LiveFeed) -> None:
     await shutdown.wait_asked()
     gateway.start_draining()
     grace_s = gateway.settings.shutdown_grace_period_secs
@@ -232,6 +236,8 @@ async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shut
         logger.warning("ending %d answers that outlived the grace period", gateway.answers)
         gateway.registry.fail_everything(ShuttingDown("The server is shutting down."))
         http_end.begin(_CUT_AFTER_S)
+    # Watchers see answers end; then they are what the listener would wait for.
+    feed.end()
 
 
 async def _cut_when_told(shutdown: GatewayShutdown, http_end: Shutdown) -> None:

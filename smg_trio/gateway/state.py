@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from random import Random
 
@@ -18,6 +19,8 @@ from smg_trio.gateway.api_keys import ApiKeys
 from smg_trio.gateway.background import BackgroundTasks
 from smg_trio.gateway.deadlines import DeadlineQueue
 from smg_trio.gateway.metrics import Metrics
+from smg_trio.gateway.open_answers import OpenAnswer
+from smg_trio.gateway.recent_errors import RecentErrors
 from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.prepare import Preparer
@@ -34,7 +37,9 @@ class Gateway:
         history: None where nothing is kept.
         adapters: LoRA adapters, which are models too.
         background: answers that nobody waits for.
-        answers: answers being generated now, streamed or not.
+        in_flight: answers being generated now, streamed or not, oldest first.
+        errors: what went wrong lately.
+        started: when the gateway was made, on the system's monotonic clock.
     """
 
     def __init__(
@@ -63,7 +68,9 @@ class Gateway:
         self.metrics = Metrics(registry, self.admission, self.preparer.encodings)
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
-        self.answers = 0
+        self.errors = RecentErrors()
+        self.in_flight: dict[OpenAnswer, None] = {}
+        self.started = time.monotonic()
         self._no_answers: trio.Event | None = None
         self._draining = False
 
@@ -86,20 +93,25 @@ class Gateway:
         """Not ready from now on; answers in flight go on."""
         self._draining = True
 
-    def answer_begins(self) -> None:
-        """Count an answer in flight."""
-        self.answers += 1
+    @property
+    def answers(self) -> int:
+        """How many answers are in flight."""
+        return len(self.in_flight)
 
-    def answer_ends(self) -> None:
-        """Count it out again."""
-        self.answers -= 1
-        if not self.answers and self._no_answers is not None:
+    def answer_begins(self, answer: OpenAnswer) -> None:
+        """An answer is in flight from now on."""
+        self.in_flight[answer] = None
+
+    def answer_ends(self, answer: OpenAnswer) -> None:
+        """And no longer."""
+        del self.in_flight[answer]
+        if not self.in_flight and self._no_answers is not None:
             self._no_answers.set()
             self._no_answers = None
 
     async def wait_no_answers(self) -> None:
         """Wait until nothing is being generated."""
-        while self.answers:
+        while self.in_flight:
             if self._no_answers is None:
                 self._no_answers = trio.Event()
             await self._no_answers.wait()
