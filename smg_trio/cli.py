@@ -1,4 +1,4 @@
-"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat.
+"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers at once.
 """
@@ -35,6 +35,7 @@ EXIT_CODES = {
     0: "done; a gateway has drained",
     1: "failed, or a gateway was cut before its answers had ended",
     2: "wrong usage or setting; nothing was started",
+    3: "`top --once`: the gateway answers, but is not ready",
     130: "interrupted (Ctrl-C) before there was something to drain",
 }
 """What a command ends with; `serve` ended by signal N ends with 128 + N."""
@@ -85,6 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_fake_engine(commands)
     _add_handshake_port(commands)
     _add_chat(commands)
+    _add_top(commands)
     return parser
 
 
@@ -153,6 +155,20 @@ def _add_chat(commands: Any) -> None:
     chat.add_argument("--instructions", default=None, help="system message of the conversation")
     chat.add_argument("--max-output-tokens", type=int, default=None, help="limit of each answer")
     chat.set_defaults(run=_chat)
+
+
+def _add_top(commands: Any) -> None:
+    top = commands.add_parser(
+        "top",
+        help="watch a running gateway: workers, load, latency, requests, errors",
+        epilog="With --once or --json the exit code is 0 if the gateway is ready, 1 if it cannot be reached or refuses "
+        "the key, 3 if it answers but is not ready.",
+    )
+    top.add_argument("--url", default="http://127.0.0.1:30000", help="the gateway (default: %(default)s)")
+    top.add_argument("--api-key", default=None, help="key to send; else the variable SMG_TRIO_API_KEY")
+    top.add_argument("--once", action="store_true", help="print one snapshot as text and end")
+    top.add_argument("--json", action="store_true", help="print one snapshot as JSON and end")
+    top.set_defaults(run=_top)
 
 
 def add_settings(parser: argparse.ArgumentParser, *, with_config: bool = True) -> None:
@@ -321,3 +337,17 @@ def _chat(parsed: argparse.Namespace) -> int:
         max_output_tokens=parsed.max_output_tokens,
     )
     return trio.run(run_chat, options, read_terminal_line)
+
+
+def _top(parsed: argparse.Namespace) -> int:
+    import trio
+
+    from smg_trio.terminal.top import TopOptions, run_top
+
+    options = TopOptions(
+        url=parsed.url,
+        api_key=parsed.api_key or os.environ.get("SMG_TRIO_API_KEY") or None,
+        once=parsed.once,
+        as_json=parsed.json,
+    )
+    return trio.run(run_top, options)

@@ -233,25 +233,26 @@ def handshake(port: int) -> bytes:
 
 async def test_watchers_see_the_drain_and_do_not_hold_the_gateway(tmp_path: Path) -> None:
     options: dict[str, Any] = {"engine": {"step_time_s": 0.01}, "shutdown_grace_period_secs": 60.0}
-    async with open_gateway(tmp_path, ENDLESS, **options) as bench, watch(bench) as socket:
-        async with (
-            bench.http.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as answer,
-            await connect(bench.port, receive_buffer=2048) as slow,
-        ):
-            assert answer.status_code == 200
-            await slow.send_all(handshake(bench.port))
-            await wait_for(socket, lambda _: bench.feed.watchers == 2)
-            bench.shutdown.ask()
-            seen = await wait_for(socket, lambda one: one["gateway"]["draining"])
-            assert seen["gateway"]["reason"] == "draining"
-            assert seen["requests"]["total"] == 1
-            bench.gateway.registry.workers()[0].fail_everything(EngineRejected("over"))
-            async for _ in answer.aiter_bytes():
-                pass
-            assert await closed_with(socket) == (1001, "the gateway shuts down")
-            began = trio.current_time()
-            await bench.ended.wait()
-            assert trio.current_time() - began < 5
+    async with (
+        open_gateway(tmp_path, ENDLESS, **options) as bench,
+        watch(bench) as socket,
+        bench.http.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as answer,
+        await connect(bench.port, receive_buffer=2048) as slow,
+    ):
+        assert answer.status_code == 200
+        await slow.send_all(handshake(bench.port))
+        await wait_for(socket, lambda _: bench.feed.watchers == 2)
+        bench.shutdown.ask()
+        seen = await wait_for(socket, lambda one: one["gateway"]["draining"])
+        assert seen["gateway"]["reason"] == "draining"
+        assert seen["requests"]["total"] == 1
+        bench.worker.fail_everything(EngineRejected("over"))
+        async for _ in answer.aiter_bytes():
+            pass
+        assert await closed_with(socket) == (1001, "the gateway shuts down")
+        began = trio.current_time()
+        await bench.ended.wait()
+        assert trio.current_time() - began < 5
 
 
 @pytest.mark.parametrize("lane", ["fast", "hypercorn"])

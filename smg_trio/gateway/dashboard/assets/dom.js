@@ -91,9 +91,9 @@ function bytes(value) {
   return value < 1e9 ? [(value / 1e6).toFixed(0), "MB"] : [(value / 1e9).toFixed(2), "GB"];
 }
 
-// The last minutes of one figure as a line; null leaves a gap.
+// The last one and a half minutes of one figure as a line; null leaves a gap.
 class Spark {
-  constructor(points = 120) {
+  constructor(points = 90) {
     this.points = points;
     this.values = [];
     this.svg = document.createElementNS(SVG, "svg");

@@ -4,7 +4,7 @@ const THEMES = ["auto", "light", "dark"];
 function showTheme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  setText(byId("theme-button"), `Theme: ${theme}`);
+  setText(byId("theme-name"), theme);
 }
 
 function setUpTheme() {

@@ -21,13 +21,12 @@ function createWorkerRow(item) {
     flight: cell("In flight", "number"),
     running: cell("Running", "number"),
     waiting: cell("Waiting", "number"),
-    kv: cell("KV cache"),
+    kv: cell("KV cache", "kv"),
     input: cell("Tokens/s in", "number"),
     output: cell("Tokens/s out", "number"),
-    actions: cell(""),
+    actions: cell("", "buttons"),
   };
   row.cellsByName = cells;
-  row.title = "";
   cells.title = make("span", item.rank ? "" : "name");
   cells.model = make("span", "sub");
   cells.name.append(cells.title, cells.model);
@@ -72,11 +71,14 @@ function updateWorkerRow(row, item) {
   const extra = rank ? [] : [breakerWord(worker), worker.overloaded ? "overloaded" : ""].filter(Boolean);
   setText(cells.extra, extra.join(", "));
   cells.extra.hidden = !extra.length;
-  const reason = (rank ? rank.reason : worker.status_reason) ?? "";
+  let reason = (rank ? rank.reason : worker.status_reason) ?? "";
+  // Each rank's own reason is in its own row.
+  if (ranks.length > 1) reason = reason.replace(/ \(rank .*\)$/, "");
   setText(cells.reason, reason === state || reason === WORDS[state] ? "" : reason);
   setText(cells.flight, rank ? count(rank.in_flight) : count(worker.in_flight ?? 0));
   setText(cells.running, ranks.length ? count(sum("num_running_reqs")) : NONE);
   setText(cells.waiting, ranks.length ? count(sum("num_waiting_reqs")) : NONE);
+  row.classList.toggle("no-ranks", !ranks.length);
   cells.meter.element.hidden = !ranks.length;
   if (ranks.length) cells.meter.show(Math.max(...ranks.map((one) => one.token_usage)));
   setText(cells.input, rank ? "" : rate(worker.tokens_per_s?.input));
