@@ -158,12 +158,15 @@ class _StreamBody(ResponseBody):
 
 def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.Response]]:
     async def view(error: HTTPException) -> quart.Response:
-        incoming = quart.request
-        if incoming.method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
+        # A WebSocket to a path that has none is a GET.
+        upgrade = quart.has_websocket_context()
+        incoming = quart.websocket if upgrade else quart.request
+        method = "GET" if upgrade else quart.request.method
+        if method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
             asked = incoming.headers.get("access-control-request-headers")
             response = preflight(incoming.headers.get("origin"), gateway.settings.cors_allowed_origins, asked)
             return _quart_response_of_error(response)
-        response = failure(_fault_of(error, incoming.method, incoming.path))
+        response = failure(_fault_of(error, method, incoming.path))
         headers = {name.lower(): value for name, value in incoming.headers.items()}
         request_id = request_id_of(headers, gateway.settings.request_id_headers)[0]
         response.headers.append(("x-request-id", request_id))
@@ -171,7 +174,7 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
         if isinstance(error, MethodNotAllowed) and error.valid_methods:
             response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
         gateway.metrics.http_response("unmatched", response.status, "")
-        gateway.access.refused(incoming.method, incoming.path, response.status, request_id)
+        gateway.access.refused(method, incoming.path, response.status, request_id)
         return _quart_response_of_error(response)
 
     return view

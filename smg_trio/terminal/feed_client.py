@@ -17,6 +17,7 @@ SCHEMA = 1
 CONNECT_LIMIT_S = 10.0
 SILENCE_LIMIT_S = 15.0
 """A feed that says nothing for so long is taken to be gone; it speaks once a second."""
+_NO_KEY = "this gateway wants an API key (--api-key, or the variable SMG_TRIO_API_KEY)"
 
 
 class FeedUnreachable(SmgError):
@@ -69,6 +70,9 @@ async def open_feed(url: str, api_key: str | None) -> AsyncIterator[Feed]:
     target = feed_url(url)
     try:
         async with open_websocket_url(target, extra_headers=headers, connect_timeout=CONNECT_LIMIT_S) as socket:
+            if not api_key:
+                # A gateway that wants a key waits for it, unless it hears that there is none.
+                await socket.send_message(json.dumps({"type": "auth", "key": ""}))
             yield Feed(socket)
     except ConnectionRejected as error:
         raise _rejected(url, error.status_code) from None
@@ -86,7 +90,7 @@ def read_message(message: str | bytes) -> Snapshot:
     if not isinstance(value, dict):
         raise FeedRefused("what answers there is no smg-trio gateway")
     if value.get("type") == "error":
-        raise FeedRefused(str(value.get("error", {}).get("message", "refused")))
+        raise FeedRefused(_NO_KEY)
     if value.get("type") != "snapshot" or value.get("schema") != SCHEMA:
         raise FeedRefused(f"the gateway's feed has another schema than {SCHEMA}; use its own version of this program")
     return value
@@ -95,7 +99,7 @@ def read_message(message: str | bytes) -> Snapshot:
 def _closed(error: ConnectionClosed) -> SmgError:
     reason = error.reason
     if reason is not None and reason.code == 4401:
-        return FeedRefused("an API key is required (--api-key)")
+        return FeedRefused(_NO_KEY)
     return FeedUnreachable("the gateway has hung up")
 
 

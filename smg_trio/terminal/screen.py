@@ -22,7 +22,7 @@ class Screen:
     def __init__(self, url: str) -> None:
         self._url = plain(url)
         self._snapshot: Snapshot | None = None
-        self._problem = "connecting"
+        self._problem = "not connected yet"
 
     def show(self, snapshot: Snapshot | None, problem: str) -> None:
         """Take a snapshot; None and why there is none leave the last one to be seen."""
@@ -45,12 +45,12 @@ class Screen:
     def _parts(self, width: int) -> Iterator[RenderableType]:
         title = Text("smg-trio ", style="bold", no_wrap=True, overflow="ellipsis")
         title.append(self._url, "dim")
-        if self._problem:
-            title.append(f"  {plain(self._problem)}; trying again", "bold red")
-        elif self._snapshot is not None:
+        if self._snapshot is not None and not self._problem:
             word = status(self._snapshot)
             title.append(f"  {word.text}", _STYLES[word.tone])
         yield title
+        if self._problem:
+            yield Text(f"{plain(self._problem)}; trying again", style="bold red")
         if self._snapshot is None:
             return
         for line in headlines(self._snapshot):

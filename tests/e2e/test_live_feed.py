@@ -260,3 +260,13 @@ async def test_the_feed_works_in_both_lanes(tmp_path: Path, lane: str) -> None:
     async with open_gateway(tmp_path, HELLO, connect=False, http_lane=lane) as bench, watch(bench) as socket:
         await next_of(socket)
         await next_of(socket)
+
+
+async def test_a_websocket_to_a_path_that_has_none_is_refused_with_a_body(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
+        for path, status in (("/nowhere", 404), ("/dashboard", 400)):
+            with pytest.raises(ConnectionRejected) as refused:
+                async with open_websocket_url(bench.base_url.replace("http", "ws", 1) + path):
+                    pass
+            assert refused.value.status_code == status
+            assert json.loads(refused.value.body or b"")["error"]["message"]

@@ -103,7 +103,8 @@ class LiveFeed:
         observer, due, lag_s = Observer(self._gateway), trio.current_time(), None
         while self.watchers:
             self._publish(observer, lag_s)
-            due = max(due + self.interval_s, trio.current_time())
+            # One that was late does not bring the next one so near that rates between the two would be noise.
+            due = max(due + self.interval_s, trio.current_time() + self.interval_s / 2)
             await trio.sleep_until(due)
             lag_s = max(trio.current_time() - due, 0.0)
 
