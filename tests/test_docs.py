@@ -61,7 +61,7 @@ def test_flags_that_pages_name_exist() -> None:
         subprocess.run(
             [sys.executable, "-m", "smg_trio", *words, "--help"], capture_output=True, text=True, check=False
         ).stdout
-        for words in ([], ["launch"], ["demo"], ["fake-engine"], ["serve"], ["chat"], ["config", "show"])
+        for words in ([], ["launch"], ["demo"], ["fake-engine"], ["serve"], ["chat"], ["top"], ["config", "show"])
     )
     bench = [sys.executable, str(ROOT / "scripts" / "bench_gateway.py"), "--help"]
     help_text += subprocess.run(bench, capture_output=True, text=True, check=True).stdout

@@ -132,16 +132,17 @@ class InferenceMetrics:
 
     Attributes:
         failure: what it failed with, an error's code; "" while it has not.
-        duration_s, ttft_s, ended_at, usage, worker_urls: set at the end. `ttft_s` is None without any output.
+        first_at, ttft_s: when the first output came, and how long after the request; None before.
+        duration_s, ended_at, usage, worker_urls: set at the end.
     """
 
     __slots__ = (
-        "_first",
         "_labels",
         "_metrics",
         "duration_s",
         "ended_at",
         "failure",
+        "first_at",
         "ttft_s",
         "usage",
         "worker_urls",
@@ -154,7 +155,7 @@ class InferenceMetrics:
     def __init__(self, metrics: Metrics, labels: tuple[str, ...]) -> None:
         self._metrics = metrics
         self._labels = labels
-        self._first: float | None = None
+        self.first_at: float | None = None
         self.ttft_s: float | None = None
         self.failure = ""
 
@@ -177,7 +178,7 @@ class InferenceMetrics:
 
     def first_output(self, started: float, now: float) -> None:
         """The first output came from the engine."""
-        self._first = now
+        self.first_at = now
         self.ttft_s = now - started
         self._metrics.note_first_output(self._labels, self.ttft_s)
 
@@ -196,7 +197,7 @@ class InferenceMetrics:
 
     def ended(self, started: float, now: float, usage: Usage, worker_urls: Collection[str] = ()) -> None:
         """The answer is over, complete or not; `worker_urls` are of those that made it."""
-        since_first = None if self._first is None else now - self._first
+        since_first = None if self.first_at is None else now - self.first_at
         self.duration_s, self.ended_at, self.usage, self.worker_urls = now - started, now, usage, worker_urls
         self._metrics.note_end(self._labels, self.duration_s, since_first, usage)
         self._metrics.recent.append(self)

@@ -270,3 +270,10 @@ async def test_a_websocket_to_a_path_that_has_none_is_refused_with_a_body(tmp_pa
                     pass
             assert refused.value.status_code == status
             assert json.loads(refused.value.body or b"")["error"]["message"]
+
+
+async def test_one_that_never_sends_its_key_does_not_hold_the_gateway(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False, api_key=(KEY,)) as bench, watch(bench) as socket:
+        bench.shutdown.ask()
+        assert await closed_with(socket) == (1001, "the gateway shuts down")
+        await bench.ended.wait()

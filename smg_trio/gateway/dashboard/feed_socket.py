@@ -94,19 +94,21 @@ class FeedSocket:
 
     async def run(self, *, admitted: bool) -> None:
         """Send snapshots until the feed ends; cancelled when the watcher leaves. `admitted`: see `check_handshake`."""
-        try:
-            if not admitted:
-                await self._take_key()
-        except SmgError as error:
-            await self._refuse(error)
-            return
+        code, reason = GOING_AWAY, "the gateway shuts down"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._leave_at_end, nursery.cancel_scope)
-            nursery.start_soon(self._ignore_messages)
-            with self._feed.watch() as watcher:
-                await self._send_snapshots(watcher)
+            try:
+                if not admitted:
+                    await self._take_key()
+                nursery.start_soon(self._ignore_messages)
+                with self._feed.watch() as watcher:
+                    await self._send_snapshots(watcher)
+            except SmgError as error:
+                code, reason = UNAUTHORIZED, error.code
+                await self._say(error)
             nursery.cancel_scope.cancel()
-        await self._close(GOING_AWAY, "the gateway shuts down")
+        with trio.move_on_after(_CLOSE_LIMIT_S):
+            await self._socket.close(code, reason)
 
     async def _take_key(self) -> None:
         message: str | bytes = b""
@@ -114,12 +116,11 @@ class FeedSocket:
             message = await self._socket.receive()
         self._keys.check({"authorization": f"Bearer {read_key(message)}"})
 
-    async def _refuse(self, error: SmgError) -> None:
+    async def _say(self, error: SmgError) -> None:
         view = error_view(error)
         body = {"type": "error", "error": {"message": view.message, "type": view.type, "code": view.code}}
         with trio.move_on_after(_CLOSE_LIMIT_S):
             await self._socket.send(json.dumps(body))
-        await self._close(UNAUTHORIZED, view.code)
 
     async def _send_snapshots(self, watcher: Watcher) -> None:
         while (snapshot := await watcher.next_snapshot()) is not None:
@@ -134,10 +135,6 @@ class FeedSocket:
         await self._feed.wait_end()
         await trio.sleep(_CLOSE_LIMIT_S)
         scope.cancel()
-
-    async def _close(self, code: int, reason: str) -> None:
-        with trio.move_on_after(_CLOSE_LIMIT_S):
-            await self._socket.close(code, reason)
 
 
 def read_key(message: str | bytes) -> str:

@@ -61,6 +61,7 @@ class Observer:
             in_flight=gateway.answers,
             answers=[_answer_seen(answer, now) for answer in islice(gateway.in_flight, MAX_REQUESTS)],
             ended=[_sample(ended) for ended in self._ended_since(now - WINDOW_S)],
+            in_flight_ttft_s=self._first_outputs_since(now - WINDOW_S),
             errors=gateway.errors.all(),
         )
         return observation, rates
@@ -95,6 +96,15 @@ class Observer:
     def _ended_since(self, then: float) -> list[InferenceMetrics]:
         """Answers that ended after `then`, the newest first."""
         return list(_taken_while_after(reversed(self._gateway.metrics.recent), then))
+
+    def _first_outputs_since(self, then: float) -> list[float]:
+        """Times to first token of answers in flight that had it after `then`."""
+        measured = (answer.metrics for answer in self._gateway.in_flight)
+        return [
+            one.ttft_s
+            for one in measured
+            if one.ttft_s is not None and one.first_at is not None and one.first_at > then
+        ]
 
     def _cpu_share(self) -> float | None:
         before, wall_before = self._cpu_s, self._wall_s

@@ -80,6 +80,7 @@ class Observation:
         time: seconds since the epoch.
         in_flight: how many answers are; `answers` holds the oldest of them.
         ended: answers that ended within the window.
+        in_flight_ttft_s: times to first token of answers in flight that had it within the window.
         cpu_share: of one processor since the observation before; None at the first.
         loop_lag_s: how late a timer of the event loop was; None at the first.
     """
@@ -102,6 +103,7 @@ class Observation:
     in_flight: int
     answers: Sequence[AnswerSeen]
     ended: Sequence[LatencySample]
+    in_flight_ttft_s: Sequence[float]
     errors: Sequence[ErrorSeen]
 
 
@@ -116,7 +118,7 @@ def snapshot_value(seen: Observation, rates: Rates | None, *, sequence: int, int
         "gateway": _gateway(seen),
         "admission": _admission(seen.admission),
         "rates": None if rates is None else _rates(rates),
-        "latency": _latency(seen.ended),
+        "latency": _latency(seen.ended, seen.in_flight_ttft_s),
         "workers": [
             *(_worker(worker, rates) for worker in seen.workers),
             *(application_value(application) for application in seen.applications),
@@ -161,13 +163,13 @@ def _rates(rates: Rates) -> dict[str, Any]:
     }
 
 
-def _latency(ended: Sequence[LatencySample]) -> dict[str, Any]:
+def _latency(ended: Sequence[LatencySample], in_flight_ttft_s: Sequence[float]) -> dict[str, Any]:
     good = [sample for sample in ended if not sample.failed]
     return {
         "window_s": WINDOW_S,
         "answers": len(good),
         "failed": len(ended) - len(good),
-        "ttft_s": quantiles([sample.ttft_s for sample in good if sample.ttft_s is not None]),
+        "ttft_s": quantiles([*in_flight_ttft_s, *(one.ttft_s for one in good if one.ttft_s is not None)]),
         "inter_token_s": quantiles([sample.inter_token_s for sample in good if sample.inter_token_s is not None]),
         "end_to_end_s": quantiles([sample.end_to_end_s for sample in good]),
     }

@@ -52,6 +52,7 @@ SEEN = Observation(
         )
     ],
     ended=[],
+    in_flight_ttft_s=[],
     errors=[],
 )
 
@@ -82,6 +83,13 @@ def test_failed_answers_are_counted_but_not_timed() -> None:
     assert (latency["answers"], latency["failed"]) == (1, 1)
     assert latency["end_to_end_s"] == {"p50": 1.0, "p90": 1.0, "p99": 1.0}
     assert latency["inter_token_s"] is None
+    assert latency["ttft_s"]["p50"] == 0.1
+
+
+def test_the_first_token_of_an_answer_in_flight_counts_already() -> None:
+    latency = snapshot_value(replace(SEEN, in_flight_ttft_s=[0.25]), None, sequence=1, interval_s=1.0)["latency"]
+    assert latency["ttft_s"]["p99"] == 0.25
+    assert latency["end_to_end_s"] is None
 
 
 def test_quantiles_are_nearest_ranks() -> None:

@@ -51,13 +51,10 @@ class AnswerView {
     for (const choice of chunk.choices ?? []) {
       const delta = choice.delta ?? {};
       const reasoning = delta.reasoning ?? delta.reasoning_content;
-      if (reasoning) {
-        this.thought.hidden = false;
-        this.thoughtText.append(reasoning);
-      }
+      if (reasoning) this.thought.hidden = !appendText(this.thoughtText, reasoning);
       if (delta.content) {
         this.message.content += delta.content;
-        this.text.append(delta.content);
+        appendText(this.text, delta.content);
       }
       for (const call of delta.tool_calls ?? []) this.takeCall(call);
       if (this.first === null && (reasoning || delta.content || delta.tool_calls)) this.first = performance.now();
@@ -113,6 +110,21 @@ class AnswerView {
   }
 }
 
+// Adds to a text that begins with its first letter; whether there is any.
+function appendText(element, text) {
+  const added = element.hasChildNodes() ? text : text.trimStart();
+  if (added) element.append(added);
+  return element.hasChildNodes();
+}
+
+// Does something to the conversation, whose end stays in sight if it was.
+function keepingEnd(change) {
+  const log = byId("transcript");
+  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  change();
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
 async function readEvents(response, take) {
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
@@ -123,11 +135,11 @@ async function readEvents(response, take) {
     text += decoder.decode(value, { stream: true });
     const blocks = text.split("\n\n");
     text = blocks.pop();
-    for (const block of blocks) {
-      if (block.startsWith("data: ") && block !== "data: [DONE]") take(JSON.parse(block.slice(6)));
-    }
-    const log = byId("transcript");
-    log.scrollTop = log.scrollHeight;
+    keepingEnd(() => {
+      for (const block of blocks) {
+        if (block.startsWith("data: ") && block !== "data: [DONE]") take(JSON.parse(block.slice(6)));
+      }
+    });
   }
 }
 
@@ -177,7 +189,7 @@ async function answer(before, text) {
     else setText(view.problem, error.message);
   }
   chat.abort = null;
-  view.end();
+  keepingEnd(() => view.end());
   if (view.first !== null) {
     chat.messages.push(view.kept());
     chat.openCalls = view.calls.filter(Boolean);

@@ -26,8 +26,10 @@ feed.onSnapshot = (snapshot) => {
   showErrors(snapshot);
   showModels(snapshot.gateway.models);
   document.body.dataset.sequence = snapshot.sequence;
+  delete document.body.dataset.stale;
 };
 feed.onState = (state) => {
+  document.body.dataset.stale = state;
   if (state === "locked") showStatus("warn", "Key needed");
   else showStatus("bad", "No connection; trying again");
 };

@@ -1,5 +1,5 @@
 // The tiles: figures of the whole gateway, each with its last two minutes.
-const percentiles = (of) => (of ? `p90 ${shortText(of.p90)} · p99 ${shortText(of.p99)}` : "no answer in the last minute");
+const percentiles = (of) => (of ? `p90 ${shortText(of.p90)} · p99 ${shortText(of.p99)}` : "none in the last minute");
 const median = (of) => short(of ? of.p50 : null);
 
 const TILES = [

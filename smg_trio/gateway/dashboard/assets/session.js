@@ -37,8 +37,7 @@ const asHeader = (key) => String.fromCharCode(...new TextEncoder().encode(key));
 
 function useKey(key) {
   session.key = key;
-  if (key) sessionStorage.setItem(KEY_NAME, key);
-  else sessionStorage.removeItem(KEY_NAME);
+  sessionStorage.setItem(KEY_NAME, key);
   session.attempts = 0;
   connect();
 }
@@ -57,8 +56,8 @@ function askForKey(reason) {
 function setUpKey() {
   byId("key-button").addEventListener("click", () => askForKey());
   byId("key-forget").addEventListener("click", () => {
-    byId("key-dialog").close();
-    useKey("");
+    sessionStorage.removeItem(KEY_NAME);
+    location.reload(); // what was shown with it goes too
   });
   byId("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
