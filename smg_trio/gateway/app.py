@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, cast
 
 import quart
+import trio
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
@@ -21,6 +22,9 @@ from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.state import Gateway
+
+_CLOSE_LIMIT_S = 1.0
+"""For handing a close frame to a client that may not read."""
 
 
 class WrongMethod(ClientFault):
@@ -79,6 +83,8 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
             quart.abort(_quart_response_of_error(failure(error)))
         await quart.websocket.accept()
         await ResponseSocket(gateway, quart.websocket.receive, quart.websocket.send).run()
+        with trio.move_on_after(_CLOSE_LIMIT_S):
+            await quart.websocket.close(1001, "the gateway shuts down")
 
     return view
 

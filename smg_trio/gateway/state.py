@@ -72,7 +72,7 @@ class Gateway:
         self.in_flight: dict[OpenAnswer, None] = {}
         self.started = time.monotonic()
         self._no_answers: trio.Event | None = None
-        self._draining = False
+        self._drain = trio.Event()
 
     @property
     def own_model(self) -> str | None:
@@ -87,11 +87,15 @@ class Gateway:
     @property
     def draining(self) -> bool:
         """Whether the process is about to end and takes no new generations."""
-        return self._draining
+        return self._drain.is_set()
 
     def start_draining(self) -> None:
         """Not ready from now on; answers in flight go on."""
-        self._draining = True
+        self._drain.set()
+
+    async def wait_draining(self) -> None:
+        """Wait until the process is about to end."""
+        await self._drain.wait()
 
     @property
     def answers(self) -> int:
@@ -123,7 +127,7 @@ class Gateway:
 
     def refuse_if_draining(self) -> None:
         """Raises ShuttingDown for new generations while draining."""
-        if self._draining:
+        if self.draining:
             raise ShuttingDown("The server is shutting down.")
 
     def readiness(self) -> tuple[bool, str, int, int]:
@@ -131,7 +135,7 @@ class Gateway:
         workers = self.registry.workers()
         states = [self.registry.snapshot(worker.spec.worker_id).state for worker in workers]
         ready = states.count(WorkerState.READY)
-        if self._draining:
+        if self.draining:
             return False, "draining", ready, len(workers)
         if not ready:
             return False, "insufficient healthy workers", ready, len(workers)
