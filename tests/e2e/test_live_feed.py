@@ -41,6 +41,12 @@ async def wait_for(socket: WebSocketConnection, wanted: Callable[[Snapshot], boo
     return snapshot
 
 
+def told(snapshot: Snapshot) -> int:
+    """Tokens so far of the oldest answer in flight."""
+    shown = snapshot["requests"]["shown"]
+    return int(shown[0]["completion_tokens"]) if shown else 0
+
+
 async def closed_with(socket: WebSocketConnection) -> tuple[int, str]:
     """Code and reason that the gateway closes the socket with."""
     with pytest.raises(ConnectionClosed) as closed:
@@ -72,16 +78,14 @@ async def test_an_answer_is_seen_in_flight_and_then_in_the_latencies(tmp_path: P
     async with open_gateway(tmp_path, ENDLESS, engine={"step_time_s": 0.01}) as bench, watch(bench) as socket:
         async with bench.http.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as answer:
             assert answer.status_code == 200
-            seen = await wait_for(socket, lambda one: one["requests"]["total"] == 1 and one["rates"] is not None)
+            seen = await wait_for(socket, lambda one: told(one) > 5)
             (request,) = seen["requests"]["shown"]
             assert (request["model"], request["endpoint"], request["phase"]) == (MODEL, "chat", "generating")
             assert request["workers"] == bench.urls
-            assert request["completion_tokens"] > 0
             assert request["age_s"] > 0
             assert "hi" not in json.dumps(request["id"])
-            later = await next_of(socket)
-            assert later["requests"]["shown"][0]["completion_tokens"] > request["completion_tokens"]
-            assert later["rates"]["output_tokens_per_s"] > 10
+            later = await wait_for(socket, lambda one: told(one) > told(seen))
+            assert later["rates"]["output_tokens_per_s"] > 0
             assert later["workers"][0]["tokens_per_s"]["output"] == later["rates"]["output_tokens_per_s"]
             assert later["workers"][0]["ranks"][0]["num_running_reqs"] == 1
         await bench.chat(max_tokens=5)
@@ -92,19 +96,20 @@ async def test_an_answer_is_seen_in_flight_and_then_in_the_latencies(tmp_path: P
 
 
 async def test_a_dying_engine_is_seen_with_its_reason_and_its_victims_errors(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, ENDLESS, disable_retries=True) as bench, watch(bench) as socket:
+    options: dict[str, Any] = {"engine": {"step_time_s": 0.01}, "disable_retries": True}
+    async with open_gateway(tmp_path, ENDLESS, **options) as bench, watch(bench) as socket:
         assert (await next_of(socket))["workers"][0]["status"] == "ready"
         async with bench.http.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as answer:
             assert await anext(answer.aiter_bytes())
             bench.kill(bench.engine)
-            seen = await wait_for(socket, lambda one: one["workers"][0]["status"] == "not_ready")
+            seen = await wait_for(socket, lambda one: one["workers"][0]["status"] == "not_ready" and one["errors"])
         assert seen["workers"][0]["status_reason"]
         assert seen["gateway"]["ready"] is False
         assert seen["gateway"]["reason"] == "insufficient healthy workers"
         (error,) = seen["errors"]
         assert (error["status"], error["code"], error["workers"]) == (503, "engine_dead", bench.urls)
         assert (error["model"], error["endpoint"]) == (MODEL, "chat")
-        assert seen["latency"]["failed"] == 1
+        await wait_for(socket, lambda one: one["latency"]["failed"] == 1)
         bench.start_engine(ENDLESS)
         await wait_for(socket, lambda one: one["workers"][0]["status"] == "ready")
 
