@@ -1,4 +1,4 @@
-"""Sessions: lint, types, imports, tests, fuzz, docs, package, deploy, sbom, bench, interop, clients.
+"""Sessions: lint, types, imports, tests, fuzz, docs, package, deploy, sbom, bench, interop, clients, browser.
 
 Each installs what it needs by itself.
 """
@@ -157,6 +157,15 @@ def clients(session: nox.Session, kit: str) -> None:
         environment |= {f"SMG_TRIO_CLIENTS_{name.upper()}": _program(session, name) for name in LOAD_GENERATORS}
     files = [f"tests/clients/test_{subject}.py" for subject in subjects]
     session.run("pytest", "--disable-warnings", *files, *session.posargs, env=environment)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The live page in a headless Chromium: the system's (`apt-get install chromium`), else playwright's own."""
+    session.install("-e", ".[dev]", "playwright>=1.50")
+    if shutil.which("chromium") is None:
+        session.run("playwright", "install", "--with-deps", "chromium")
+    session.run("pytest", "tests/browser", "-n", "0", *session.posargs, env={"SMG_TRIO_BROWSER": "1"})
 
 
 def _program(session: nox.Session, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | completion.
+"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top | completion.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers at once.
 """
@@ -105,6 +105,7 @@ def make_parser(serve: argparse.ArgumentParser | None = None) -> argparse.Argume
     _add_handshake_port(commands)
     _add_chat(commands)
     _add_completion(commands)
+    _add_top(commands)
     return parser
 
 
@@ -195,6 +196,20 @@ def _add_completion(commands: Any) -> None:
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
     completion.set_defaults(run=_completion)
+
+
+def _add_top(commands: Any) -> None:
+    top = commands.add_parser(
+        "top",
+        help="watch a running gateway: workers, load, latency, requests, errors",
+        epilog="With --once or --json the exit code is 0 if the gateway is ready, 1 if it cannot be reached or refuses "
+        "the key, 3 if it answers but is not ready.",
+    )
+    top.add_argument("--url", default="http://127.0.0.1:30000", help="the gateway (default: %(default)s)")
+    top.add_argument("--api-key", default=None, help="key to send; else the variable SMG_TRIO_API_KEY")
+    top.add_argument("--once", action="store_true", help="print one snapshot as text and end")
+    top.add_argument("--json", action="store_true", help="print one snapshot as JSON and end")
+    top.set_defaults(run=_top)
 
 
 def add_settings(parser: argparse.ArgumentParser, *, with_config: bool = True) -> None:
@@ -384,3 +399,17 @@ def _completion(parsed: argparse.Namespace) -> int:
     parser = make_parser(serve=make_serve_parser(EngineProtocol.VLLM))
     print(completion_script(parser, parsed.shell), end="")
     return 0
+
+
+def _top(parsed: argparse.Namespace) -> int:
+    import trio
+
+    from smg_trio.terminal.top import TopOptions, run_top
+
+    options = TopOptions(
+        url=parsed.url,
+        api_key=parsed.api_key or os.environ.get("SMG_TRIO_API_KEY") or None,
+        once=parsed.once,
+        as_json=parsed.json,
+    )
+    return trio.run(run_top, options)

@@ -10,6 +10,7 @@ EXIT_CODES = {
     0: "done as asked; a gateway has drained",
     1: "failed, or a gateway was cut before its answers had ended",
     2: "wrong usage or setting; nothing was started",
+    3: "`top --once`: the gateway answers, but is not ready",
     130: "interrupted (Ctrl-C) before there was something to drain",
 }
 """What a command ends with; `serve` ended by signal N ends with 128 + N."""

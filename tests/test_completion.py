@@ -54,7 +54,7 @@ def ask_bash(scripts: Path, *words: str, directory: Path | None = None) -> set[s
 def test_bash_offers_the_commands(scripts: Path) -> None:
     offered = ask_bash(scripts, "")
     assert offered == {
-        "launch", "serve", "config", "demo", "fake-engine", "handshake-port", "chat", "completion",
+        "launch", "serve", "config", "demo", "fake-engine", "handshake-port", "chat", "top", "completion",
     }  # fmt: skip
     assert ask_bash(scripts, "config", "") == {"check", "show"}
     assert ask_bash(scripts, "completion", "") == set(SHELLS)

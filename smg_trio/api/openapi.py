@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smg_trio.api.openapi_bodies import BODIES, QUERIES, STREAMED, TEXTS
+from smg_trio.api.openapi_bodies import BODIES, PAGES, QUERIES, STREAMED, TEXTS
 
 _PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 
@@ -130,6 +130,8 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 def _responses(operation: Operation) -> dict[str, Any]:
     if operation.path in TEXTS:
         content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+    elif operation.path in PAGES:
+        content = {"text/html": {"schema": {"type": "string"}}}
     else:
         content = {"application/json": {}}
         if operation.path in STREAMED:

@@ -366,3 +366,5 @@ TEXTS = frozenset(
     }
 )
 """Routes that answer plain text."""
+PAGES = frozenset({"/dashboard"})
+"""Routes that answer HTML."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.gateway.access import current
 from smg_trio.gateway.http import BodyWrite
 from smg_trio.gateway.key_limits import current_place
+from smg_trio.gateway.open_answers import Phase
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.decode import ChoiceDecoder
@@ -79,6 +80,7 @@ class MeasuredAnswer:
     Attributes:
         answer: the present attempt; another object after each retry, until the first output has come.
         heard: the first output has come, so there are no more retries.
+        metrics, started: see `OpenAnswer`.
     """
 
     __slots__ = (
@@ -86,15 +88,15 @@ class MeasuredAnswer:
         "_closed",
         "_deadline",
         "_expired",
-        "_metrics",
         "_permit",
         "_place",
         "_prepared",
         "_routing_key",
-        "_started",
         "answer",
         "gateway",
         "heard",
+        "metrics",
+        "started",
     )
 
     def __init__(
@@ -112,12 +114,12 @@ class MeasuredAnswer:
         self.answer = Answer(prepared)
         self._prepared = prepared
         self._routing_key = routing_key
-        self._started = started
+        self.started = started
         self._closed = False
         self._permit: Permit | None = None
         self._expired: RequestTimeout | None = None
         model = prepared[0].model.model_id
-        self._metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming)
+        self.metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming)
         self._access = current.get()
         if self._access is not None:
             self._access.model, self._access.streaming = model, streaming
@@ -125,7 +127,28 @@ class MeasuredAnswer:
         if self._place is not None:
             self._place.hold().use(self.answer.usage().prompt_tokens)
         self._deadline = gateway.deadlines.start(self._expire)
-        gateway.answer_begins()
+        gateway.answer_begins(self)
+
+    @property
+    def request_id(self) -> str:
+        """See `OpenAnswer`."""
+        return self._prepared[0].request_id
+
+    @property
+    def phase(self) -> Phase:
+        """See `OpenAnswer`."""
+        if self.heard:
+            return "generating"
+        return "queued" if self._permit is None else "waiting"
+
+    @property
+    def worker_urls(self) -> Collection[str]:
+        """See `OpenAnswer`."""
+        return self.answer.worker_urls
+
+    def usage(self) -> Usage:
+        """See `OpenAnswer`."""
+        return self.answer.usage()
 
     def _expire(self) -> None:
         seconds = self.gateway.settings.request_timeout_secs
@@ -148,7 +171,9 @@ class MeasuredAnswer:
         self._note_failure(error)
 
     def _note_failure(self, error: SmgError) -> None:
-        self._metrics.failed(error.code)
+        metrics = self.metrics
+        metrics.failed(error.code)
+        self.gateway.errors.note(error, metrics.endpoint, model=metrics.model, worker_urls=self.answer.worker_urls)
         if self._access is not None:
             self._access.error = error.code
 
@@ -172,7 +197,7 @@ class MeasuredAnswer:
             else:
                 self.heard = True
                 now = trio.current_time()
-                self._metrics.first_output(self._started, now)
+                self.metrics.first_output(self.started, now)
                 if self._access is not None:
                     self._access.first_output = now
                 return updates
@@ -183,9 +208,9 @@ class MeasuredAnswer:
         delay_s = attempts.failed(error)
         if delay_s is None:
             if attempts.exhausted(error):
-                self._metrics.retries_exhausted()
+                self.metrics.retries_exhausted()
             raise error
-        self._metrics.retried(attempts.made, delay_s)
+        self.metrics.retried(attempts.made, delay_s)
         logger.info("attempt %d failed (%s); trying again", attempts.made, error.message, extra=about(self.answer))
         await trio.sleep(delay_s)
         self.answer = Answer(self._prepared)
@@ -199,15 +224,15 @@ class MeasuredAnswer:
         self.answer.close()
         if self._permit is not None:
             self._permit.close()
-        self.gateway.answer_ends()
-        usage = self.answer.usage()
+        self.gateway.answer_ends(self)
+        usage, worker_urls = self.answer.usage(), self.answer.worker_urls
         if self._place is not None:
             # A prompt that was never handed to an engine costs nothing.
             self._place.use(usage.completion_tokens if self._permit is not None else -usage.prompt_tokens)
             self._place.close()
-        self._metrics.ended(self._started, trio.current_time(), usage)
+        self.metrics.ended(self.started, trio.current_time(), usage, worker_urls)
         if self._access is not None:
-            self._access.answer_ended(usage, self.answer.worker_urls)
+            self._access.answer_ended(usage, worker_urls)
 
 
 def about(answer: Answer) -> dict[str, object]:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, cast
 
 import quart
+import trio
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
@@ -14,12 +15,17 @@ from werkzeug.exceptions import NotFound as RouteNotFound
 
 from smg_trio.core.errors import ClientFault, Forbidden, NotFound, RequestTooLarge, Unauthorized
 from smg_trio.gateway.cors import cors_headers, preflight
+from smg_trio.gateway.dashboard.feed import LiveFeed
+from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.key_ring import Access
 from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.state import Gateway
+
+_CLOSE_LIMIT_S = 1.0
+"""For handing a close frame to a client that may not read."""
 
 
 class WrongMethod(ClientFault):
@@ -35,7 +41,7 @@ class BadRequest(ClientFault):
     code = "bad_request"
 
 
-def make_app(gateway: Gateway) -> QuartTrio:
+def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
     """The app with every route mounted."""
     app = QuartTrio("smg_trio")
     app.config.update(
@@ -55,6 +61,7 @@ def make_app(gateway: Gateway) -> QuartTrio:
             provide_automatic_options=False,
         )
     app.add_websocket("/v1/responses", "websocket /v1/responses", _response_socket_view(gateway))
+    app.add_websocket("/dashboard/feed", "websocket /dashboard/feed", _feed_view(gateway, feed))
     app.register_error_handler(HTTPException, _error_view(gateway))
     return app
 
@@ -77,6 +84,21 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
             quart.abort(_quart_response_of_error(failure(error)))
         await quart.websocket.accept()
         await ResponseSocket(gateway, holder, quart.websocket.receive, quart.websocket.send).run()
+        with trio.move_on_after(_CLOSE_LIMIT_S):
+            await quart.websocket.close(1001, "the gateway shuts down")
+
+    return view
+
+
+def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]]:
+    async def view() -> None:
+        headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
+        try:
+            admitted = check_handshake(headers, gateway.keys, gateway.settings.cors_allowed_origins)
+        except ClientFault as error:
+            quart.abort(_quart_response_of_error(failure(error)))
+        await quart.websocket.accept()
+        await FeedSocket(feed, gateway.keys, cast(Socket, quart.websocket)).run(admitted=admitted)
 
     return view
 
@@ -143,12 +165,15 @@ class _StreamBody(ResponseBody):
 
 def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.Response]]:
     async def view(error: HTTPException) -> quart.Response:
-        incoming = quart.request
-        if incoming.method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
+        # A WebSocket to a path that has none is a GET.
+        upgrade = quart.has_websocket_context()
+        incoming = quart.websocket if upgrade else quart.request
+        method = "GET" if upgrade else quart.request.method
+        if method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
             asked = incoming.headers.get("access-control-request-headers")
             response = preflight(incoming.headers.get("origin"), gateway.settings.cors_allowed_origins, asked)
             return _quart_response_of_error(response)
-        response = failure(_fault_of(error, incoming.method, incoming.path))
+        response = failure(_fault_of(error, method, incoming.path))
         headers = {name.lower(): value for name, value in incoming.headers.items()}
         request_id = request_id_of(headers, gateway.settings.request_id_headers)[0]
         response.headers.append(("x-request-id", request_id))
@@ -156,7 +181,7 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
         if isinstance(error, MethodNotAllowed) and error.valid_methods:
             response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
         gateway.metrics.http_response("unmatched", response.status, "")
-        gateway.access.refused(incoming.method, incoming.path, response.status, request_id)
+        gateway.access.refused(method, incoming.path, response.status, request_id)
         return _quart_response_of_error(response)
 
     return view

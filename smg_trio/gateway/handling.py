@@ -53,6 +53,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         if not isinstance(error, SmgError):
             logger.exception("request %s to %s failed", request.request_id, route.path)
         key_name = error.key_name if isinstance(error, Forbidden) else key_name
+        gateway.errors.note(error, route.path)
         response = Response(*_reordered(route.failure(error, request.request_id)))
         code = dict(response.headers).get("x-smg-error-code", "")
     except BaseException:

@@ -5,6 +5,8 @@ Names and labels are the reference gateway's where it has them; `connection_mode
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Collection
 from typing import TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -20,14 +22,20 @@ _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 1
 _PER_TOKEN_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _ROUTER_LABELS = ("router_type", "backend_type", "connection_mode", "model", "endpoint")
 _RETRY_LABELS = ("worker_type", "endpoint")
+RECENT_ANSWERS = 4096
 Family = TypeVar("Family", Counter, Histogram)
 
 
 class Metrics:
-    """All metrics of one gateway, on a registry of their own."""
+    """All metrics of one gateway, on a registry of their own.
+
+    Attributes:
+        recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
+    """
 
     def __init__(self, workers: Registry, admission: AdmissionQueue, encodings: EncodingCache) -> None:
         self.registry = CollectorRegistry()
+        self.recent: deque[InferenceMetrics] = deque(maxlen=RECENT_ANSWERS)
         self._children: dict[tuple[object, tuple[str, ...]], Counter | Histogram] = {}
         self.registry.register(WorkerGauges(workers))
         self.registry.register(ResilienceGauges(workers, admission))
@@ -120,19 +128,59 @@ class Metrics:
 
 
 class InferenceMetrics:
-    """The measurements of one inference request; times are seconds of the loop's clock."""
+    """The measurements of one inference request; times are seconds of the loop's clock.
 
-    __slots__ = ("_first", "_labels", "_metrics")
+    Attributes:
+        failure: what it failed with, an error's code; "" while it has not.
+        first_at, ttft_s: when the first output came, and how long after the request; None before.
+        duration_s, ended_at, usage, worker_urls: set at the end.
+    """
+
+    __slots__ = (
+        "_labels",
+        "_metrics",
+        "duration_s",
+        "ended_at",
+        "failure",
+        "first_at",
+        "ttft_s",
+        "usage",
+        "worker_urls",
+    )
+    duration_s: float
+    ended_at: float
+    usage: Usage
+    worker_urls: Collection[str]
 
     def __init__(self, metrics: Metrics, labels: tuple[str, ...]) -> None:
         self._metrics = metrics
         self._labels = labels
-        self._first: float | None = None
+        self.first_at: float | None = None
+        self.ttft_s: float | None = None
+        self.failure = ""
+
+    @property
+    def model(self) -> str:
+        """The model's id."""
+        return self._labels[-2]
+
+    @property
+    def endpoint(self) -> str:
+        """Which API was asked, in a word."""
+        return self._labels[-1]
+
+    @property
+    def inter_token_s(self) -> float | None:
+        """Mean time per token after the first, of an answer that has ended; None if there were fewer than two."""
+        if self.ttft_s is None or self.usage.completion_tokens < 2:
+            return None
+        return (self.duration_s - self.ttft_s) / (self.usage.completion_tokens - 1)
 
     def first_output(self, started: float, now: float) -> None:
         """The first output came from the engine."""
-        self._first = now
-        self._metrics.note_first_output(self._labels, now - started)
+        self.first_at = now
+        self.ttft_s = now - started
+        self._metrics.note_first_output(self._labels, self.ttft_s)
 
     def retried(self, attempt: int, delay_s: float) -> None:
         """The `attempt`-th attempt failed; another one follows after `delay_s`."""
@@ -144,9 +192,12 @@ class InferenceMetrics:
 
     def failed(self, error_type: str) -> None:
         """The request ended in an error."""
+        self.failure = error_type
         self._metrics.note_error(self._labels, error_type)
 
-    def ended(self, started: float, now: float, usage: Usage) -> None:
-        """The answer is over, complete or not."""
-        since_first = None if self._first is None else now - self._first
-        self._metrics.note_end(self._labels, now - started, since_first, usage)
+    def ended(self, started: float, now: float, usage: Usage, worker_urls: Collection[str] = ()) -> None:
+        """The answer is over, complete or not; `worker_urls` are of those that made it."""
+        since_first = None if self.first_at is None else now - self.first_at
+        self.duration_s, self.ended_at, self.usage, self.worker_urls = now - started, now, usage, worker_urls
+        self._metrics.note_end(self._labels, self.duration_s, since_first, usage)
+        self._metrics.recent.append(self)

@@ -2,7 +2,7 @@
 
 A turn may go on from one of this connection's own responses although it is not stored (``store: false``): the
 connection remembers them until it closes. ``response.cancel`` ends the turn in progress. Faults are events; the
-connection stays.
+connection stays. When the gateway drains, the turn in progress may end first.
 """
 
 from __future__ import annotations
@@ -38,14 +38,25 @@ class ResponseSocket:
         self._send = send
         self._remembered: dict[str, StoredResponse] = {}
         self._turn: trio.CancelScope | None = None
+        self._turn_ended = trio.Event()
         self._cancelled = False
 
     async def run(self) -> None:
-        """Take messages for ever; ends by cancellation, or by what `receive` raises when the client has gone."""
+        """Take messages until the gateway drains and no turn is in progress.
+
+        Ends earlier by cancellation, or by what `receive` raises when the client has gone.
+        """
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._leave_when_drained, nursery.cancel_scope)
             while True:
                 raw = await self._receive()
                 await self._take(raw.encode() if isinstance(raw, str) else raw, nursery)
+
+    async def _leave_when_drained(self, scope: trio.CancelScope) -> None:
+        await self._gateway.wait_draining()
+        while self._turn is not None:
+            await self._turn_ended.wait()
+        scope.cancel()
 
     async def _take(self, raw: bytes, nursery: trio.Nursery) -> None:
         stream_id = None
@@ -76,9 +87,12 @@ class ResponseSocket:
                 cancelled = Conflict("the response was cancelled")
                 await self._send_bytes(socket_error(cancelled, message.stream_id))
         except SmgError as error:
+            self._gateway.errors.note(error, "responses")
             await self._send_bytes(socket_error(error, message.stream_id))
         finally:
             self._turn, self._cancelled = None, False
+            self._turn_ended.set()
+            self._turn_ended = trio.Event()
 
     async def _answer_within_limits(self, message: SocketMessage) -> None:
         if not self._holder.limits:

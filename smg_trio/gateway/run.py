@@ -28,6 +28,7 @@ from smg_trio.core.errors import ShuttingDown
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.app import make_app
 from smg_trio.gateway.certificates import Certificate
+from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.door import Door, open_door
 from smg_trio.gateway.followed_files import FileFollower
 from smg_trio.gateway.hot_routes import HotRoutes
@@ -66,6 +67,7 @@ class RunningGateway:
     metrics_server: RunningServer
     shutdown: GatewayShutdown
     files: FileFollower
+    feed: LiveFeed
 
 
 class GatewayShutdown:
@@ -177,12 +179,14 @@ async def _serve(
 ) -> None:
     settings = gateway.settings
     limits = ServerLimits(max_body_bytes=settings.max_payload_size)
-    app = HotRoutes(gateway, cast(App, make_app(gateway)))
+    feed = LiveFeed(gateway)
+    app = HotRoutes(gateway, cast(App, make_app(gateway, feed)))
     http_end, metrics_end = Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
         serving.start_soon(gateway.deadlines.run)
         serving.start_soon(gateway.keep_alives.run)
         serving.start_soon(door.files.run)
+        serving.start_soon(feed.run)
         await serving.start(gateway.background.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
@@ -200,8 +204,8 @@ async def _serve(
             scheme = "" if door.certificate is None else "https://"
             logger.info("listening on %s", ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses))
             logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
-            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, door.files))
-            http.start_soon(_shut_down, gateway, shutdown, http_end)
+            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, door.files, feed))
+            http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
             serving.start_soon(_cut_when_told, shutdown, http_end)
         metrics_end.cut()
         serving.cancel_scope.cancel()
@@ -229,7 +233,7 @@ async def _watch_signals(shutdown: GatewayShutdown, *, task_status: trio.TaskSta
             shutdown.ask()
 
 
-async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shutdown) -> None:
+async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shutdown, feed: LiveFeed) -> None:
     await shutdown.wait_asked()
     gateway.start_draining()
     grace_s = gateway.settings.shutdown_grace_period_secs
@@ -244,6 +248,8 @@ async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shut
         logger.warning("ending %d answers that outlived the grace period", gateway.answers)
         gateway.registry.fail_everything(ShuttingDown("The server is shutting down."))
         http_end.begin(_CUT_AFTER_S)
+    # Watchers see answers end; then they are what the listener would wait for.
+    feed.end()
 
 
 async def _cut_when_told(shutdown: GatewayShutdown, http_end: Shutdown) -> None:

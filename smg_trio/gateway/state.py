@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from random import Random
 
@@ -19,6 +20,8 @@ from smg_trio.gateway.deadlines import DeadlineQueue
 from smg_trio.gateway.key_limits import KeyMeters
 from smg_trio.gateway.key_ring import KeyRing
 from smg_trio.gateway.metrics import Metrics
+from smg_trio.gateway.open_answers import OpenAnswer
+from smg_trio.gateway.recent_errors import RecentErrors
 from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.prepare import Preparer
@@ -36,7 +39,9 @@ class Gateway:
         history: None where nothing is kept.
         adapters: LoRA adapters, which are models too.
         background: answers that nobody waits for.
-        answers: answers being generated now, streamed or not.
+        in_flight: answers being generated now, streamed or not, oldest first.
+        errors: what went wrong lately.
+        started: when the gateway was made, on the system's monotonic clock.
     """
 
     def __init__(
@@ -66,9 +71,11 @@ class Gateway:
         self.metrics = Metrics(registry, self.admission, self.preparer.encodings)
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
-        self.answers = 0
+        self.errors = RecentErrors()
+        self.in_flight: dict[OpenAnswer, None] = {}
+        self.started = time.monotonic()
         self._no_answers: trio.Event | None = None
-        self._draining = False
+        self._drain = trio.Event()
 
     @property
     def own_model(self) -> str | None:
@@ -83,26 +90,35 @@ class Gateway:
     @property
     def draining(self) -> bool:
         """Whether the process is about to end and takes no new generations."""
-        return self._draining
+        return self._drain.is_set()
 
     def start_draining(self) -> None:
         """Not ready from now on; answers in flight go on."""
-        self._draining = True
+        self._drain.set()
 
-    def answer_begins(self) -> None:
-        """Count an answer in flight."""
-        self.answers += 1
+    async def wait_draining(self) -> None:
+        """Wait until the process is about to end."""
+        await self._drain.wait()
 
-    def answer_ends(self) -> None:
-        """Count it out again."""
-        self.answers -= 1
-        if not self.answers and self._no_answers is not None:
+    @property
+    def answers(self) -> int:
+        """How many answers are in flight."""
+        return len(self.in_flight)
+
+    def answer_begins(self, answer: OpenAnswer) -> None:
+        """An answer is in flight from now on."""
+        self.in_flight[answer] = None
+
+    def answer_ends(self, answer: OpenAnswer) -> None:
+        """And no longer."""
+        del self.in_flight[answer]
+        if not self.in_flight and self._no_answers is not None:
             self._no_answers.set()
             self._no_answers = None
 
     async def wait_no_answers(self) -> None:
         """Wait until nothing is being generated."""
-        while self.answers:
+        while self.in_flight:
             if self._no_answers is None:
                 self._no_answers = trio.Event()
             await self._no_answers.wait()
@@ -114,7 +130,7 @@ class Gateway:
 
     def refuse_if_draining(self) -> None:
         """Raises ShuttingDown for new generations while draining."""
-        if self._draining:
+        if self.draining:
             raise ShuttingDown("The server is shutting down.")
 
     def readiness(self) -> tuple[bool, str, int, int]:
@@ -122,7 +138,7 @@ class Gateway:
         workers = self.registry.workers()
         states = [self.registry.snapshot(worker.spec.worker_id).state for worker in workers]
         ready = states.count(WorkerState.READY)
-        if self._draining:
+        if self.draining:
             return False, "draining", ready, len(workers)
         if not ready:
             return False, "insufficient healthy workers", ready, len(workers)

@@ -85,7 +85,7 @@ async def _say_ready(running: RunningGateway) -> None:
     host, port = running.server.addresses[0][:2]
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     print(
-        f"Ready on http://{shown}:{port} (metrics on port {running.metrics_server.port}). Try:\n\n"
+        f"Ready on http://{shown}:{port} (live page: /dashboard, metrics: port {running.metrics_server.port}). Try:\n\n"
         f"  curl -N http://{shown}:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
         f'    -d \'{{"model": "{DEMO_NAME}", "stream": true, "messages": [{{"role": "user", "content": "Hi!"}}]}}\'\n\n'
         "Stop with Ctrl-C.",

@@ -25,6 +25,7 @@ import zmq
 from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import WorkerState
+from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.followed_files import FileFollower
 from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
 from smg_trio.gateway.state import Gateway
@@ -58,6 +59,8 @@ class Bench:
     base_url: str
     metrics_url: str
     gateway: Gateway
+    feed: LiveFeed
+    ended: trio.Event
     http: httpx.AsyncClient
     model: TestModel
     shutdown: GatewayShutdown
@@ -257,10 +260,16 @@ async def open_gateway(
         ) -> FakeEngine:
             return zmq_engine(options, handshake, choose_script=choose, group=group, context=context)
 
+        ended = trio.Event()
+
+        async def run(*, task_status: trio.TaskStatus[RunningGateway]) -> None:
+            try:
+                await run_gateway(Settings(**(chosen | settings)), shutdown=shutdown, task_status=task_status)
+            finally:
+                ended.set()
+
         async with trio.open_nursery() as nursery:
-            running: RunningGateway = await nursery.start(
-                partial(run_gateway, Settings(**(chosen | settings)), shutdown=shutdown)
-            )
+            running: RunningGateway = await nursery.start(run)
             scheme = "https" if "tls_cert_path" in settings else "http"
             base_url = f"{scheme}://127.0.0.1:{running.server.port}"
             async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S, verify=False) as http:
@@ -268,6 +277,8 @@ async def open_gateway(
                     base_url=base_url,
                     metrics_url=f"http://127.0.0.1:{running.metrics_server.port}/metrics",
                     gateway=running.gateway,
+                    feed=running.feed,
+                    ended=ended,
                     http=http,
                     model=model,
                     shutdown=shutdown,

@@ -13,7 +13,7 @@ from smg_trio.gateway.routes import ROUTES, Route
 from .harness import HELLO, HI, MODEL, chat_body, connect, error_of, open_gateway, post, read_to_end
 
 KEY = "s3cret-key"
-OPEN = {"/health", "/liveness", "/readiness", "/ping"}
+OPEN = {"/health", "/liveness", "/readiness", "/ping", "/dashboard"}
 
 
 def path_of(route: Route) -> str:

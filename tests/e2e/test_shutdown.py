@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import trio
+from trio_websocket import ConnectionClosed, open_websocket_url
 
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.notation import parse_script
@@ -240,3 +241,22 @@ async def test_a_gateway_asked_to_end_in_this_process_leaves_no_answer(tmp_path:
         await bench.wait_idle()
         with trio.fail_after(PATIENCE_S):
             await bench.engine.wait_until(lambda: len(bench.engine.aborts) == 1)
+
+
+async def test_an_idle_conversation_does_not_hold_the_gateway_and_a_turn_may_end(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, WORDS, shutdown_grace_period_secs=60.0, engine={"step_time_s": 0.2}) as bench:
+        url = bench.base_url.replace("http", "ws", 1) + "/v1/responses"
+        async with open_websocket_url(url) as idle, open_websocket_url(url) as busy:
+            await busy.send_message(json.dumps({"type": "response.create", "model": MODEL, "input": "hi"}))
+            assert json.loads(await busy.get_message())["type"] == "response.created"
+            bench.shutdown.ask()
+            with trio.fail_after(PATIENCE_S):
+                for socket, last in ((idle, None), (busy, "response.completed")):
+                    seen = None
+                    with pytest.raises(ConnectionClosed) as closed:
+                        while True:
+                            seen = json.loads(await socket.get_message())["type"]
+                    assert seen == last
+                    assert closed.value.reason is not None
+                    assert closed.value.reason.code == 1001
+                await bench.ended.wait()

@@ -26,6 +26,7 @@ from smg_trio.core.events import Usage
 from smg_trio.gateway.answering import RequestTimeout
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.key_limits import current_place
+from smg_trio.gateway.open_answers import OpenPooling
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.pooling import PoolingJob, find_scoring_task, pool, require_task
 from smg_trio.pipeline.pooling_inputs import (
@@ -134,7 +135,9 @@ async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: s
     """Pool: admitted, tried again where that helps, counted, timed, ended at the request timeout. Raises SmgError."""
     started = trio.current_time()
     metrics = gateway.metrics.inference_begins(job.model.model_id, endpoint, streaming=False)
-    gateway.answer_begins()
+    usage = Usage(job.prompt_tokens, 0)
+    in_flight = OpenPooling(job.request_id, started, metrics, usage)
+    gateway.answer_begins(in_flight)
     limit_s = gateway.settings.request_timeout_secs
     try:
         with trio.move_on_after(limit_s):
@@ -150,8 +153,8 @@ async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: s
         metrics.failed(error.code)
         raise
     finally:
-        gateway.answer_ends()
-        metrics.ended(started, trio.current_time(), Usage(job.prompt_tokens, 0))
+        gateway.answer_ends(in_flight)
+        metrics.ended(started, trio.current_time(), usage)
 
 
 async def _try_pooling(gateway: Gateway, job: PoolingJob, routing_key: str | None) -> Sequence[list[float]]:

@@ -1,0 +1,13 @@
+"""``GET /dashboard``: the live page."""
+
+from __future__ import annotations
+
+from smg_trio.gateway.dashboard.page import page
+from smg_trio.gateway.http import Request, Response
+from smg_trio.gateway.state import Gateway
+
+
+async def dashboard(gateway: Gateway, request: Request) -> Response:
+    """A page for people: workers, load, latency, requests, errors, live, and a chat to try a model."""
+    body, headers = page()
+    return Response(200, body, list(headers))
