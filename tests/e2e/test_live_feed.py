@@ -100,7 +100,8 @@ async def test_a_dying_engine_is_seen_with_its_reason_and_its_victims_errors(tmp
     async with open_gateway(tmp_path, ENDLESS, **options) as bench, watch(bench) as socket:
         assert (await next_of(socket))["workers"][0]["status"] == "ready"
         async with bench.http.stream("POST", "/v1/chat/completions", json=chat_body(stream=True)) as answer:
-            assert await anext(answer.aiter_bytes())
+            pieces = answer.aiter_bytes()  # held: the end of the iterator would be the end of the connection
+            assert await anext(pieces)
             bench.kill(bench.engine)
             seen = await wait_for(socket, lambda one: one["workers"][0]["status"] == "not_ready" and one["errors"])
         assert seen["workers"][0]["status_reason"]
