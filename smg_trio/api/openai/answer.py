@@ -184,8 +184,7 @@ def _logprob(entry: TokenLogprob, as_ids: bool) -> str:
     logprob = entry.logprob
     if not MIN_LOGPROB < logprob < _LARGEST_LOGPROB:
         logprob = MIN_LOGPROB
-    # Nine digits are all that a float32 holds; seventeen take three times as long to find. A whole number keeps its .0.
-    return f"{before}{logprob:.9g}{after}" if logprob % 1 else f"{before}{logprob!r}{after}"
+    return f"{before}{logprob!r}{after}"
 
 
 @lru_cache(maxsize=8_192)
