@@ -48,12 +48,12 @@ class AdmissionStatistics:
     """Counts: `in_flight` and `waiting` now, `limit` and `queue_size` as configured, the others since the start."""
 
     limit: int | None
-    queue_size: int
     in_flight: int
     waiting: int
     admitted: int
     refused_full: int
     refused_timeout: int
+    queue_size: int = 0
 
 
 class Permit:

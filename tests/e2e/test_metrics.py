@@ -23,6 +23,7 @@ from .harness import (
     PATIENCE_S,
     TOKENSPEED,
     VLLM,
+    Bench,
     connect,
     open_gateway,
     post,
@@ -215,22 +216,22 @@ async def test_engines_that_die_are_counted_at_their_rank_and_so_are_the_request
         assert found.value("smg_engine_losses_total", worker=url, dp_rank="0") == 1
         assert found.value("smg_worker_errors_total", worker=url, error_type="engine_dead") == 1
         assert found.value("smg_router_request_errors_total", error_type="engine_dead") == 1
+        await _probed(bench, "failure")
         bench.start_engine(HELLO)
         await bench.wait_ready()
-        with trio.fail_after(PATIENCE_S):
-            while not all((await _probes(bench)).values()):
-                await trio.lowlevel.checkpoint()
+        await _probed(bench, "success")
         found = await scrape(bench)
         assert found.value("smg_engine_ready", worker=url, dp_rank="0") == 1
         assert found.value("smg_engine_losses_total", worker=url, dp_rank="0") == 1
 
 
-async def _probes(bench: Any) -> dict[str, float]:
-    found = await scrape(bench)
-    return {
-        result: found.value("smg_worker_health_checks_total", result=result, worker_type="regular")
-        for result in ("success", "failure")
-    }
+async def _probed(bench: Bench, result: str) -> None:
+    """Wait until there has been one more such probe."""
+    labels = {"result": result, "worker_type": "regular"}
+    before = (await scrape(bench)).value("smg_worker_health_checks_total", **labels)
+    with trio.fail_after(PATIENCE_S):
+        while (await scrape(bench)).value("smg_worker_health_checks_total", **labels) == before:
+            await trio.lowlevel.checkpoint()
 
 
 async def test_a_client_that_leaves_before_there_is_a_response_counts_as_499(tmp_path: Path) -> None:

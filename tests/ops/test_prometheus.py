@@ -107,7 +107,7 @@ async def test_a_running_gateway_is_scraped_and_every_panel_has_an_answer(tmp_pa
         with trio.fail_after(PATIENCE_S):
             printed = (await wait_for(gateway, b"Stop with Ctrl-C")).decode()
         nursery.start_soon(read_away, gateway)
-        found = re.search(r"Ready on (\S+) \(metrics on port (\d+)\)", printed)
+        found = re.search(r"Ready on (\S+) .*metrics: port (\d+)", printed)
         assert found is not None
         port = free_port()
         command = (
