@@ -1,4 +1,5 @@
-"""Sessions: lint, types, imports, tests, fuzz, docs, package, deploy, sbom, bench, interop, clients, browser.
+"""Sessions: lint, types, imports, tests, fuzz, docs, package, deploy, sbom, bench, ops, interop, clients,
+browser.
 
 Each installs what it needs by itself.
 """
@@ -104,6 +105,26 @@ def bench(session: nox.Session) -> None:
     """The short form of the benchmarks."""
     session.install("-e", ".[bench]")
     session.run("python", "scripts/bench_gateway.py", "--short", *session.posargs)
+
+
+@nox.session
+def ops(session: nox.Session) -> None:
+    """Alert rules, their tests and the dashboard's queries with a real Prometheus: the one there is, or Debian's."""
+    session.install("-e", ".[dev]")
+    program = shutil.which("prometheus")
+    directory = Path(program).parent if program else _unpacked_prometheus(session)
+    session.run("pytest", "tests/ops", *session.posargs, env={"SMG_TRIO_PROMETHEUS": str(directory)})
+
+
+def _unpacked_prometheus(session: nox.Session) -> Path:
+    """Debian's package, unpacked and not installed."""
+    place = Path(session.virtualenv.location) / "prometheus"
+    if not (place / "usr" / "bin" / "promtool").exists():
+        place.mkdir(exist_ok=True)
+        with session.chdir(place):
+            session.run("apt-get", "download", "prometheus", external=True)
+            session.run("dpkg", "-x", str(next(place.glob("prometheus_*.deb"))), ".", external=True)
+    return place / "usr" / "bin"
 
 
 @nox.session

@@ -316,6 +316,10 @@ class Settings:
     )  # fmt: skip
     prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")
     prometheus_port: int = _option(29000, "Port of the metrics listener; 0 lets the system choose.", "Observability")
+    prometheus_duration_buckets: tuple[str, ...] = _option(
+        (), "Upper bounds of the buckets of durations in seconds, ascending; by default 15 from 0.005 to 300. Times "
+        "per token have their own.", "Observability", metavar="S",
+    )  # fmt: skip
     log_level: str = _option("info", "How much is logged.", "Observability", choices=LOG_LEVELS)
     log_json: bool = _option(False, "One JSON object per line instead of lines for people.", "Observability")
     log_dir: str | None = _option(
@@ -323,6 +327,14 @@ class Settings:
         "Observability", metavar="DIR",
     )  # fmt: skip
     access_log: bool = _option(True, "One line per request, at level info.", "Observability")
+    enable_trace: bool = _option(
+        False, "Trace requests with OpenTelemetry (needs smg-trio[tracing]); OTEL_* variables are honoured.",
+        "Observability",
+    )  # fmt: skip
+    otlp_traces_endpoint: str = _option(
+        "localhost:4318", "Collector that takes traces as OTLP over HTTP: host:port, or a URL.", "Observability",
+        metavar="ADDRESS",
+    )  # fmt: skip
     engine_silence_secs: float = _option(
         300.0,
         "Seconds without output, while requests are in flight, after which an engine counts as dead.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -48,8 +49,33 @@ def check_settings(settings: Settings) -> None:
     for name in ("port", "prometheus_port"):
         if not 0 <= getattr(settings, name) <= 65535:
             raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
+    bucket_bounds(settings.prometheus_duration_buckets)
+    _check_traces_endpoint(settings.otlp_traces_endpoint)
     _check_positive(settings)
     _check_ranges(settings)
+
+
+def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
+    """What `--prometheus-duration-buckets` says, as seconds. Raises ConfigError."""
+    try:
+        bounds = tuple(float(text) for text in texts)
+    except ValueError:
+        bounds = (-1.0,)
+    if not all(0 < bound < inf for bound in bounds) or any(low >= high for low, high in pairwise(bounds)):
+        raise ConfigError(
+            "--prometheus-duration-buckets", f"{' '.join(texts)!r} are no ascending numbers above 0.",
+            "Write seconds, as 0.1 0.5 1 5.",
+        )  # fmt: skip
+    return bounds
+
+
+def _check_traces_endpoint(endpoint: str) -> None:
+    scheme, separator, rest = endpoint.partition("://")
+    host = (rest if separator else endpoint).partition("/")[0]
+    if not host.strip() or (separator and scheme not in ("http", "https")) or not host.isprintable() or " " in host:
+        raise ConfigError(
+            "--otlp-traces-endpoint", f"{endpoint!r} is no host:port or http(s) URL.", "Write it as collector:4318."
+        )
 
 
 def _check_kinds(settings: Settings) -> None:

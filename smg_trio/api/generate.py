@@ -38,6 +38,7 @@ class GenerateRequest:
         top_logprobs_num: candidates shown beside each token.
         input_logprobs: whether the prompt's are shown too (``logprob_start_len`` >= 0).
         logprob_start_len: first position of the prompt that is shown.
+        rank: the data-parallel rank that is to answer.
     """
 
     completion: CompletionRequest
@@ -45,6 +46,7 @@ class GenerateRequest:
     top_logprobs_num: int = 0
     input_logprobs: bool = False
     logprob_start_len: int = 0
+    rank: int | None = None
 
 
 def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) -> GenerateRequest:
@@ -81,6 +83,7 @@ def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
         top_logprobs_num=top,
         input_logprobs=shown and start >= 0,
         logprob_start_len=max(0, start),
+        rank=found.get("data_parallel_rank"),
     )
 
 
@@ -136,4 +139,5 @@ _READERS: dict[str, Reader] = {
     "logprob_start_len": within(integer, -1),
     "top_logprobs_num": within(integer, 0),
     "sampling_params": mapping,
+    "data_parallel_rank": within(integer, 0),
 }

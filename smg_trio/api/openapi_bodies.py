@@ -127,6 +127,7 @@ _GENERATE = Body(
         return_logprob=SWITCH,
         top_logprobs_num=_integer(0),
         logprob_start_len=_integer(-1),
+        data_parallel_rank=_integer(0),
         sampling_params={
             "type": ["object", "null"],
             "properties": {"max_new_tokens": _integer(1), "min_new_tokens": _integer(0), **_SAMPLING},

@@ -10,5 +10,7 @@ from typing import Final
 
 request_id: Final[ContextVar[str]] = ContextVar("request_id", default="")
 """The HTTP request that is being handled; empty outside of any."""
+trace_id: Final[ContextVar[str]] = ContextVar("trace_id", default="")
+"""The trace that the request belongs to, 32 hex digits; empty where requests are not traced."""
 worker: Final[ContextVar[str]] = ContextVar("worker", default="")
 """URL of the worker whose task this is; empty elsewhere."""

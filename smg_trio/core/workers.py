@@ -135,7 +135,8 @@ class WorkerApplication:
 
 @dataclass(frozen=True, slots=True)
 class RankSnapshot:
-    """One rank from outside. ``reason`` says why it is not ready, in words for people."""
+    """One rank from outside. ``reason`` says why it is not ready, in words for people; ``losses``: engines that were
+    there and have been lost so far."""
 
     rank: int
     phase: RankPhase
@@ -143,6 +144,7 @@ class RankSnapshot:
     in_flight: int
     load: EngineLoad
     info: EngineInfo | None
+    losses: int = 0
 
 
 @dataclass(frozen=True, slots=True)

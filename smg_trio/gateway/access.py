@@ -17,7 +17,7 @@ from urllib.parse import quote
 import trio
 
 from smg_trio.core.events import Usage
-from smg_trio.core.log_context import request_id
+from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.gateway.http import Response
 from smg_trio.gateway.logs import quoted
 
@@ -188,6 +188,7 @@ class AccessLog:
         """A request with the id `named` was answered without reaching an endpoint; its path is the client's own word,
         so it is quoted."""
         request_id.set(named)
+        trace_id.set("")
         access = self.begin(method, shown_path(path))
         if access is not None:
             access.end(status)

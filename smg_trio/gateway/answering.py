@@ -14,6 +14,7 @@ from smg_trio.api.sse import DONE, KEEP_ALIVE
 from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.gateway.access import current
+from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.http import BodyWrite
 from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.open_answers import Phase
@@ -81,6 +82,7 @@ class MeasuredAnswer:
         answer: the present attempt; another object after each retry, until the first output has come.
         heard: the first output has come, so there are no more retries.
         metrics, started: see `OpenAnswer`.
+        beat: to be called at every further output that does not come through `next_updates`.
     """
 
     __slots__ = (
@@ -92,7 +94,9 @@ class MeasuredAnswer:
         "_place",
         "_prepared",
         "_routing_key",
+        "_trace",
         "answer",
+        "beat",
         "gateway",
         "heard",
         "metrics",
@@ -119,13 +123,17 @@ class MeasuredAnswer:
         self._permit: Permit | None = None
         self._expired: RequestTimeout | None = None
         model = prepared[0].model.model_id
-        self.metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming)
+        self.metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming, started=started)
+        self.beat = self.metrics.beat
         self._access = current.get()
         if self._access is not None:
             self._access.model, self._access.streaming = model, streaming
         self._place = current_place.get()
         if self._place is not None:
             self._place.hold().use(self.answer.usage().prompt_tokens)
+        self._trace = current_trace.get()
+        if self._trace is not None:
+            self._trace.answer_begins(prepared, endpoint, streaming=streaming)
         self._deadline = gateway.deadlines.start(self._expire)
         gateway.answer_begins(self)
 
@@ -150,6 +158,11 @@ class MeasuredAnswer:
         """See `OpenAnswer`."""
         return self.answer.usage()
 
+    @property
+    def pending_outputs(self) -> int:
+        """See `OpenAnswer`."""
+        return self.answer.outputs.pending
+
     def _expire(self) -> None:
         seconds = self.gateway.settings.request_timeout_secs
         self._expired = RequestTimeout(f"The answer took longer than {seconds:g}s.")
@@ -159,7 +172,9 @@ class MeasuredAnswer:
         """As `Answer.next_updates`; the first call admits and begins. Raises RequestTimeout at the deadline."""
         try:
             if self.heard:
-                return await self.answer.next_updates()
+                updates = await self.answer.next_updates()
+                self.beat()
+                return updates
             return await self._first_updates()
         except SmgError as error:
             self._note_failure(error)
@@ -174,11 +189,14 @@ class MeasuredAnswer:
         metrics = self.metrics
         metrics.failed(error.code)
         self.gateway.errors.note(error, metrics.endpoint, model=metrics.model, worker_urls=self.answer.worker_urls)
+        if self._trace is not None:
+            self._trace.failed(error)
         if self._access is not None:
             self._access.error = error.code
 
     async def _first_updates(self) -> list[ChoiceUpdate]:
         gateway = self.gateway
+        waited_from = trio.current_time()
         self._permit = await gateway.admission.admit()
         attempts = Attempts(gateway.retry_schedule, gateway.random)
         cause: SmgError | None = None
@@ -187,17 +205,23 @@ class MeasuredAnswer:
                 raise self._expired
             try:
                 self.answer.begin(gateway.registry, routing_key=self._routing_key, avoid=attempts.avoid)
+                self.metrics.sent(waited_from, trio.current_time())
+                if self._trace is not None:
+                    self._trace.enter("prefill")
                 updates = await self.answer.next_updates()
             except NoReadyWorker as error:
                 # Nobody is left to try: then what ended the last attempt is the news.
                 raise cause or error from None
             except SmgError as error:
                 cause = error
+                waited_from = trio.current_time()
                 await self._pause_before_retry(attempts, error)
             else:
                 self.heard = True
                 now = trio.current_time()
-                self.metrics.first_output(self.started, now)
+                self.metrics.first_output(now)
+                if self._trace is not None:
+                    self._trace.enter("decode")
                 if self._access is not None:
                     self._access.first_output = now
                 return updates
@@ -208,9 +232,11 @@ class MeasuredAnswer:
         delay_s = attempts.failed(error)
         if delay_s is None:
             if attempts.exhausted(error):
-                self.metrics.retries_exhausted()
+                self.gateway.metrics.retries_exhausted(self.metrics.endpoint)
             raise error
-        self.metrics.retried(attempts.made, delay_s)
+        self.gateway.metrics.retried(self.metrics.endpoint, attempts.made, delay_s)
+        if self._trace is not None:
+            self._trace.retried(attempts.made, error, delay_s)
         logger.info("attempt %d failed (%s); trying again", attempts.made, error.message, extra=about(self.answer))
         await trio.sleep(delay_s)
         self.answer = Answer(self._prepared)
@@ -230,7 +256,9 @@ class MeasuredAnswer:
             # A prompt that was never handed to an engine costs nothing.
             self._place.use(usage.completion_tokens if self._permit is not None else -usage.prompt_tokens)
             self._place.close()
-        self.metrics.ended(self.started, trio.current_time(), usage, worker_urls)
+        self.gateway.metrics.inference_ends(self.metrics, usage, worker_urls)
+        if self._trace is not None:
+            self._trace.answer_ended(usage, self.answer.finish_reasons, worker_urls)
         if self._access is not None:
             self._access.answer_ended(usage, worker_urls)
 
@@ -385,10 +413,12 @@ class AnswerStream:
         if self._done:
             return
         answer, plain, writer = self._measured.answer, self._plain, self._text_writer
-        receive = answer.outputs.receive_batch
+        receive, beat = answer.outputs.receive_batch, self._measured.beat
         while not self._owes_sign:
             try:
                 batch = await receive()
+                if batch:
+                    beat()
                 text = None if plain is None else plain.push_plain(batch)
                 if text is None or writer is None:
                     chunk = self._write(answer.take(batch))

@@ -14,7 +14,9 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTo
 from werkzeug.exceptions import NotFound as RouteNotFound
 
 from smg_trio.core.errors import ClientFault, Forbidden, NotFound, RequestTooLarge, Unauthorized
+from smg_trio.core.log_context import trace_id
 from smg_trio.gateway.cors import cors_headers, preflight
+from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
 from smg_trio.gateway.handling import failure, handle, request_id_of
@@ -82,6 +84,8 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
         except (Unauthorized, Forbidden) as error:
             # Refused in the handshake, with the body and status that HTTP would get.
             quart.abort(_quart_response_of_error(failure(error)))
+        current_trace.set(None)  # that of an earlier request of this connection
+        trace_id.set("")
         await quart.websocket.accept()
         await ResponseSocket(gateway, holder, quart.websocket.receive, quart.websocket.send).run()
         with trio.move_on_after(_CLOSE_LIMIT_S):
@@ -180,7 +184,7 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
         response.headers += cors_headers(headers.get("origin"), gateway.settings.cors_allowed_origins)
         if isinstance(error, MethodNotAllowed) and error.valid_methods:
             response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
-        gateway.metrics.http_response("unmatched", response.status, "")
+        gateway.metrics.http.refused(method, response.status)
         gateway.access.refused(method, incoming.path, response.status, request_id)
         return _quart_response_of_error(response)
 

@@ -7,18 +7,24 @@ The one border at which exceptions of endpoints are caught; `api.errors` turns t
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from smg_trio.api.errors import error_response
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError
-from smg_trio.core.log_context import request_id
+from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.gateway.access import CLIENT_LEFT, shown_path
+from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.http import Headers, Request, Response
+from smg_trio.gateway.http_metrics import CLIENT_LEFT_CODE, HttpExchange
 from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.key_ring import EVERYBODY, Access, KeyHolder
 from smg_trio.gateway.random_digits import random_digits
 from smg_trio.gateway.routes import Route
 from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.tracing import RequestTrace
 
 logger = logging.getLogger("smg_trio.gateway")
 audit = logging.getLogger("smg_trio.audit")
@@ -38,6 +44,13 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     request_id.set(request.request_id)
     access = gateway.access.begin(request.method, route.path, public=route.public)
     holder, key_name = EVERYBODY, ""
+    exchange = gateway.metrics.http.begins(route.method, route.path)
+    trace = None
+    if gateway.tracing is not None:
+        # Set in any case: an earlier request of this connection may have left its own.
+        trace = None if route.public else gateway.tracing.begin(request, route.path)
+        current_trace.set(trace)
+        trace_id.set("" if trace is None else trace.trace_id)
     try:
         if not route.public:
             holder = gateway.keys.admit(route.access, request.headers)
@@ -57,6 +70,10 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         response = Response(*_reordered(route.failure(error, request.request_id)))
         code = dict(response.headers).get("x-smg-error-code", "")
     except BaseException:
+        exchange.answered(CLIENT_LEFT, CLIENT_LEFT_CODE)
+        exchange.ended()
+        if trace is not None:
+            trace.end(CLIENT_LEFT, CLIENT_LEFT_CODE, client_left=True)
         if access is not None:
             access.key = key_name
             access.end(CLIENT_LEFT, client_left=True)
@@ -64,7 +81,13 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     if access is not None:
         access.key = key_name
         access.follow(response, code)
-    gateway.metrics.http_response(route.path, response.status, code)
+    exchange.answered(response.status, code)
+    if isinstance(response.body, bytes):
+        exchange.ended()
+        if trace is not None:
+            trace.end(response.status, code)
+    else:
+        response.on_end = _ending(exchange, trace, response.status, response.on_end)
     if holder.limits and route.metered:
         response.headers += gateway.meters.of(holder).headers()
     if route.access is Access.ADMIN and gateway.settings.control_plane_audit_enabled:
@@ -81,6 +104,21 @@ async def _answer_within_limits(gateway: Gateway, route: Route, request: Request
             return await route.endpoint(gateway, request)
         finally:
             current_place.reset(token)
+
+
+def _ending(
+    exchange: HttpExchange, trace: RequestTrace | None, status: int, on_end: Callable[[bool], None] | None
+) -> Callable[[bool], None]:
+    """What is to be done at the end of a stream."""
+
+    def ended(complete: bool) -> None:
+        exchange.ended()
+        if trace is not None:
+            trace.end(status, client_left=not complete)
+        if on_end is not None:
+            on_end(complete)
+
+    return ended
 
 
 def _reordered(failure: tuple[int, Headers, bytes]) -> tuple[int, bytes, Headers]:

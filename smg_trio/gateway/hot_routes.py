@@ -12,6 +12,7 @@ import trio
 
 from smg_trio.core.errors import RequestTooLarge
 from smg_trio.core.log_context import request_id as request_id_in_log
+from smg_trio.core.log_context import trace_id as trace_id_in_log
 from smg_trio.gateway.cors import cors_headers
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
@@ -47,6 +48,7 @@ class HotRoutes:
         if isinstance(body, RequestTooLarge):
             response = failure(body)
             response.headers.append(("x-request-id", request_id))
+            self._gateway.metrics.http.refused(route.method, response.status, route.path)
             self._gateway.access.refused(route.method, route.path, response.status, request_id)
             assert isinstance(response.body, bytes), "failures have a body"
             await _send_whole(send, response, response.body, [])
@@ -78,6 +80,8 @@ class HotRoutes:
         else:
             await _send_stream(send, write, response, response.body, extra)
         request_id_in_log.set("")
+        if self._gateway.tracing is not None:
+            trace_id_in_log.set("")
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes | RequestTooLarge | None:

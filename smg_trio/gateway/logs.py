@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
 from smg_trio.core.errors import ConfigError
-from smg_trio.core.log_context import request_id, worker
+from smg_trio.core.log_context import request_id, trace_id, worker
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 """By the name `--log-level` takes."""
@@ -169,6 +169,8 @@ class HumanFormatter(logging.Formatter):
         about, request = worker.get(), request_id.get()
         if about and about not in message:
             message += f" worker={about}"
+        if trace := trace_id.get():
+            message += f" trace_id={trace}"
         if request:
             message += f" [{request}]"
         if not message.isprintable():
@@ -199,6 +201,8 @@ class JsonFormatter(logging.Formatter):
         fields = record.__dict__.get("fields")
         if request := request_id.get():
             line += f', "request_id": {quoted(request)}'
+        if trace := trace_id.get():
+            line += f', "trace_id": "{trace}"'
         if (about := worker.get()) and not (isinstance(fields, Mapping) and "worker" in fields):
             line += f', "worker": {quoted(about)}'
         if fields:

@@ -1,203 +1,130 @@
-"""Prometheus metrics. Counters are counted per request, never per token; gauges are read from the workers when scraped.
+"""Prometheus metrics. Names and labels are the reference gateway's where it has them.
 
-Names and labels are the reference gateway's where it has them; `connection_mode` is always "zmq" here.
+What happens is counted per request, and once per wake-up of an answer. What is, is read when Prometheus asks: from the
+workers, the admission queue, the HTTP server and the answers in flight, whose tokens are counted then too, so that a
+long answer's show before it ends. The values of all labels are this gateway's own words (models and workers as
+registered, route templates, codes), never a client's, so the number of series is bounded.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
-from typing import TypeVar, cast
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+import trio
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
 from smg_trio.core.events import Usage
+from smg_trio.gateway.answer_metrics import EndpointSeries, InferenceMetrics, RouterFamilies
 from smg_trio.gateway.encoding_counters import EncodingCounters
-from smg_trio.gateway.worker_gauges import MODE, ResilienceGauges, WorkerGauges
+from smg_trio.gateway.http_metrics import HttpMetrics
+from smg_trio.gateway.open_answers import OpenAnswer
+from smg_trio.gateway.policy_gauges import PolicyGauges
+from smg_trio.gateway.process_gauges import LiveGauges, ProcessGauges
+from smg_trio.gateway.series import LATENCY_BUCKETS_S, CounterFamily, HistogramFamily
+from smg_trio.gateway.server.statistics import ServerStatistics
+from smg_trio.gateway.worker_gauges import ResilienceGauges, WorkerGauges
 from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.registry import Registry
 
-_LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_PER_TOKEN_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-_ROUTER_LABELS = ("router_type", "backend_type", "connection_mode", "model", "endpoint")
-_RETRY_LABELS = ("worker_type", "endpoint")
-RECENT_ANSWERS = 4096
-Family = TypeVar("Family", Counter, Histogram)
+_RETRY_LABELS: Final = ("worker_type", "endpoint")
+_LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_LAG_INTERVAL_S: Final = 1.0
+RECENT_ANSWERS: Final = 4096
 
 
 class Metrics:
     """All metrics of one gateway, on a registry of their own.
 
+    Args:
+        workers, admission, encodings, in_flight: what is looked into.
+        bounds: upper bounds of the buckets of durations in seconds, but for times per token.
+
     Attributes:
         recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
     """
 
-    def __init__(self, workers: Registry, admission: AdmissionQueue, encodings: EncodingCache) -> None:
-        self.registry = CollectorRegistry()
-        self.recent: deque[InferenceMetrics] = deque(maxlen=RECENT_ANSWERS)
-        self._children: dict[tuple[object, tuple[str, ...]], Counter | Histogram] = {}
-        self.registry.register(WorkerGauges(workers))
-        self.registry.register(ResilienceGauges(workers, admission))
-        self.registry.register(EncodingCounters(encodings))
-        self._http_responses = self._counter(
-            "smg_http_responses",
-            "HTTP responses by route, status and error code.",
-            ("path", "status_code", "error_code"),
-        )
-        self._requests = self._counter("smg_router_requests", "Inference requests.", (*_ROUTER_LABELS, "streaming"))
-        self._errors = self._counter(
-            "smg_router_request_errors", "Inference requests that ended in an error.", (*_ROUTER_LABELS, "error_type")
-        )
-        self._duration = self._histogram(
-            "smg_router_request_duration_seconds", "From request to the last byte handed to the server."
-        )
-        self._ttft = self._histogram("smg_router_ttft_seconds", "From request to the first output of the engine.")
-        self._tpot = self._histogram(
-            "smg_router_tpot_seconds", "Mean time per output token after the first.", buckets=_PER_TOKEN_BUCKETS_S
-        )
-        self._tokens = self._counter(
-            "smg_router_tokens", "Tokens in prompts and answers.", (*_ROUTER_LABELS, "token_type")
-        )
-        self._retries = self._counter("smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
-        self._exhausted = self._counter(
-            "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
-        )
-        self._backoff = self._histogram(
-            "smg_worker_retry_backoff_seconds", "Delays before further attempts.", ("attempt",)
-        )
-
-    def _counter(self, name: str, meaning: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(name, meaning, labels, registry=self.registry)
-
-    def _histogram(
+    def __init__(
         self,
-        name: str,
-        meaning: str,
-        labels: tuple[str, ...] = _ROUTER_LABELS,
-        buckets: tuple[float, ...] = _LATENCY_BUCKETS_S,
-    ) -> Histogram:
-        return Histogram(name, meaning, labels, buckets=buckets, registry=self.registry)
-
-    def _child(self, metric: Family, *labels: str) -> Family:
-        """The series of these labels. The library takes a lock and a copy to find it; a dict does not."""
-        key = (metric, labels)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = metric.labels(*labels)
-        return cast(Family, child)
+        workers: Registry,
+        admission: AdmissionQueue,
+        encodings: EncodingCache,
+        in_flight: Collection[OpenAnswer] = (),
+        bounds: Sequence[float] = LATENCY_BUCKETS_S,
+    ) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.http = HttpMetrics(registry, bounds)
+        self._router = RouterFamilies(registry, bounds)
+        self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
+        self._in_flight = in_flight
+        self.recent: deque[InferenceMetrics] = deque(maxlen=RECENT_ANSWERS)
+        self._retries = CounterFamily(registry, "smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
+        self._exhausted = CounterFamily(
+            registry, "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
+        )
+        self._backoff = HistogramFamily(
+            registry, "smg_worker_retry_backoff_seconds", "Delays before further attempts.", ("attempt",), bounds
+        )
+        lag = "How late a task woke that sleeps for a second: what everything else on the event loop waits, too."
+        self._lag = HistogramFamily(registry, "smg_event_loop_lag_seconds", lag, (), _LAG_BUCKETS_S).at()
+        self._process = ProcessGauges()
+        for collector in (
+            WorkerGauges(workers),
+            ResilienceGauges(workers, admission),
+            PolicyGauges(workers),
+            EncodingCounters(encodings),
+            LiveGauges(in_flight),
+            self._process,
+        ):
+            registry.register(collector)
+        for library in (ProcessCollector, PlatformCollector, GCCollector):
+            library(registry=registry)
 
     def exposition(self) -> bytes:
         """All metrics as Prometheus text."""
+        for answer in self._in_flight:
+            answer.metrics.catch_up(answer.usage())
         return generate_latest(self.registry)
 
-    def http_response(self, path: str, status: int, error_code: str) -> None:
-        """Count a response; `path` is a route template, so series stay bounded."""
-        self._child(self._http_responses, path, str(status), error_code).inc()
+    def follow_server(self, statistics: Callable[[], ServerStatistics]) -> None:
+        """Show the counts of the HTTP server, too."""
+        self._process.server = statistics
 
-    def inference_begins(self, model: str, endpoint: str, *, streaming: bool) -> InferenceMetrics:
-        """Count an inference request and return what the rest of it is noted on."""
-        labels = ("zmq", "regular", MODE, model, endpoint)
-        self._child(self._requests, *labels, "true" if streaming else "false").inc()
-        return InferenceMetrics(self, labels)
+    async def watch_loop(self) -> None:
+        """Measure for ever, once a second, how late the event loop does what is due."""
+        while True:
+            due = trio.current_time() + _LAG_INTERVAL_S
+            await trio.sleep_until(due)
+            self._lag.observe(max(0.0, trio.current_time() - due))
 
-    def note_error(self, labels: tuple[str, ...], error_type: str) -> None:
-        """Count a failed inference request."""
-        self._child(self._errors, *labels, error_type).inc()
+    def inference_begins(self, model: str, endpoint: str, *, streaming: bool, started: float) -> InferenceMetrics:
+        """Count an inference request, which came at `started`; what is returned goes to `inference_ends`."""
+        series = self._endpoints.get((model, endpoint))
+        if series is None:
+            series = self._endpoints[model, endpoint] = EndpointSeries(self._router, model, endpoint)
+        series.requests[streaming].value += 1.0
+        metrics = InferenceMetrics(series, started)
+        metrics.begun(trio.current_time())
+        return metrics
 
-    def note_first_output(self, labels: tuple[str, ...], seconds: float) -> None:
-        """Note a time to first token."""
-        self._child(self._ttft, *labels).observe(seconds)
-
-    def note_end(self, labels: tuple[str, ...], seconds: float, since_first: float | None, usage: Usage) -> None:
-        """Note a whole answer."""
-        self._child(self._duration, *labels).observe(seconds)
-        self._child(self._tokens, *labels, "input").inc(usage.prompt_tokens)
-        self._child(self._tokens, *labels, "output").inc(usage.completion_tokens)
-        if since_first is not None and usage.completion_tokens > 1:
-            self._child(self._tpot, *labels).observe(since_first / (usage.completion_tokens - 1))
-
-    def note_retry(self, endpoint: str, attempt: int, delay_s: float) -> None:
-        """Count a further attempt, made `delay_s` seconds after the `attempt`-th one failed."""
-        self._child(self._retries, "regular", endpoint).inc()
-        self._child(self._backoff, str(attempt)).observe(delay_s)
-
-    def note_exhausted(self, endpoint: str) -> None:
-        """Count a request that failed at its last attempt."""
-        self._child(self._exhausted, "regular", endpoint).inc()
-
-
-class InferenceMetrics:
-    """The measurements of one inference request; times are seconds of the loop's clock.
-
-    Attributes:
-        failure: what it failed with, an error's code; "" while it has not.
-        first_at, ttft_s: when the first output came, and how long after the request; None before.
-        duration_s, ended_at, usage, worker_urls: set at the end.
-    """
-
-    __slots__ = (
-        "_labels",
-        "_metrics",
-        "duration_s",
-        "ended_at",
-        "failure",
-        "first_at",
-        "ttft_s",
-        "usage",
-        "worker_urls",
-    )
-    duration_s: float
-    ended_at: float
-    usage: Usage
-    worker_urls: Collection[str]
-
-    def __init__(self, metrics: Metrics, labels: tuple[str, ...]) -> None:
-        self._metrics = metrics
-        self._labels = labels
-        self.first_at: float | None = None
-        self.ttft_s: float | None = None
-        self.failure = ""
-
-    @property
-    def model(self) -> str:
-        """The model's id."""
-        return self._labels[-2]
-
-    @property
-    def endpoint(self) -> str:
-        """Which API was asked, in a word."""
-        return self._labels[-1]
-
-    @property
-    def inter_token_s(self) -> float | None:
-        """Mean time per token after the first, of an answer that has ended; None if there were fewer than two."""
-        if self.ttft_s is None or self.usage.completion_tokens < 2:
-            return None
-        return (self.duration_s - self.ttft_s) / (self.usage.completion_tokens - 1)
-
-    def first_output(self, started: float, now: float) -> None:
-        """The first output came from the engine."""
-        self.first_at = now
-        self.ttft_s = now - started
-        self._metrics.note_first_output(self._labels, self.ttft_s)
-
-    def retried(self, attempt: int, delay_s: float) -> None:
-        """The `attempt`-th attempt failed; another one follows after `delay_s`."""
-        self._metrics.note_retry(self._labels[-1], attempt, delay_s)
-
-    def retries_exhausted(self) -> None:
-        """The last attempt failed, of several."""
-        self._metrics.note_exhausted(self._labels[-1])
-
-    def failed(self, error_type: str) -> None:
-        """The request ended in an error."""
-        self.failure = error_type
-        self._metrics.note_error(self._labels, error_type)
-
-    def ended(self, started: float, now: float, usage: Usage, worker_urls: Collection[str] = ()) -> None:
+    def inference_ends(self, metrics: InferenceMetrics, usage: Usage, worker_urls: Collection[str] = ()) -> None:
         """The answer is over, complete or not; `worker_urls` are of those that made it."""
-        since_first = None if self.first_at is None else now - self.first_at
-        self.duration_s, self.ended_at, self.usage, self.worker_urls = now - started, now, usage, worker_urls
-        self._metrics.note_end(self._labels, self.duration_s, since_first, usage)
-        self._metrics.recent.append(self)
+        metrics.ended(trio.current_time(), usage, worker_urls)
+        self.recent.append(metrics)
+
+    def forget_model(self, model: str) -> None:
+        """The model is served no more: its series end."""
+        for key in [key for key in self._endpoints if key[0] == model]:
+            del self._endpoints[key]
+        self._router.forget(model)
+
+    def retried(self, endpoint: str, attempt: int, delay_s: float) -> None:
+        """Count a further attempt, made `delay_s` seconds after the `attempt`-th one failed."""
+        self._retries.at("regular", endpoint).inc()
+        self._backoff.at(str(attempt)).observe(delay_s)
+
+    def retries_exhausted(self, endpoint: str) -> None:
+        """Count a request that failed at its last attempt, of several."""
+        self._exhausted.at("regular", endpoint).inc()

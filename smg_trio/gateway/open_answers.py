@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Literal, Protocol
 
 from smg_trio.core.events import Usage
-from smg_trio.gateway.metrics import InferenceMetrics
+from smg_trio.gateway.answer_metrics import InferenceMetrics
 
 Phase = Literal["queued", "waiting", "generating"]
 """Before admission; before the first output; since then."""
@@ -40,6 +40,11 @@ class OpenAnswer(Protocol):
         """URLs of the workers that make it; none before they are chosen."""
         ...
 
+    @property
+    def pending_outputs(self) -> int:
+        """Outputs of its engines that it has not turned into text yet."""
+        ...
+
     def usage(self) -> Usage:
         """Token counts so far."""
         ...
@@ -51,6 +56,7 @@ class OpenPooling:
     __slots__ = ("_usage", "metrics", "request_id", "started")
     phase: Phase = "waiting"
     worker_urls: Collection[str] = ()
+    pending_outputs = 0
 
     def __init__(self, request_id: str, started: float, metrics: InferenceMetrics, usage: Usage) -> None:
         self.request_id = request_id

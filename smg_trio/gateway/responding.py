@@ -17,9 +17,10 @@ from smg_trio.core.conversations import Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.core.events import Usage
 from smg_trio.gateway.answering import MeasuredAnswer, fold_answer
+from smg_trio.gateway.current_trace import current
 from smg_trio.gateway.state import Gateway
 from smg_trio.history.base import HistoryStore, response_chain
-from smg_trio.pipeline.prepare import PreparedRequest
+from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
 
 
 def needs_history(gateway: Gateway) -> HistoryStore:
@@ -60,6 +61,7 @@ class Responding:
         started: float,
         local: dict[str, StoredResponse] | None = None,
         routing_key: str | None = None,
+        hints: EngineHints = NO_HINTS,
     ) -> Responding:
         """Gather what the request goes on from, and prepare the whole conversation.
 
@@ -73,7 +75,7 @@ class Responding:
         chat = asked.chat(history, own)
         model = gateway.catalog.find(chat.model)
         prepared = await gateway.preparer.chat(
-            chat, model, request_id=response_id, max_model_len=gateway.context_window(model)
+            chat, model, request_id=response_id, max_model_len=gateway.context_window(model), hints=hints
         )
         responding = cls(gateway, asked, prepared, own)
         responding._started, responding._routing_key = started, routing_key
@@ -123,6 +125,18 @@ class Responding:
 
     async def run_in_background(self, fold: ResponseFold) -> None:
         """Generate, and keep each state. Cancelled, whoever cancelled has kept the last one."""
+        trace = current.get()
+        if trace is None:
+            await self._generate(fold)
+            return
+        trace = trace.continued("background response")
+        current.set(trace)
+        try:
+            await self._generate(fold)
+        finally:
+            trace.end(0)
+
+    async def _generate(self, fold: ResponseFold) -> None:
         try:
             await self.keep(self.unfinished("in_progress"))
             measured = self.begin()

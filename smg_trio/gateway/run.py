@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 import trio
 
 from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.errors import ShuttingDown
+from smg_trio.core.errors import ConfigError, ShuttingDown
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.app import make_app
 from smg_trio.gateway.certificates import Certificate
@@ -48,6 +48,9 @@ from smg_trio.routing.rules import policy_of, rules_of
 from smg_trio.settings_checks import check_settings
 from smg_trio.worker.links import Transport
 from smg_trio.worker.zmq_links import open_zmq_transport
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.tracing import Tracing
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -117,23 +120,43 @@ async def run_gateway(
     check_worker_addresses(settings)
     shutdown = shutdown or GatewayShutdown()
     door = await open_door(settings)
-    catalog = await load_catalog(settings)
-    listeners = await open_listeners(settings.host, settings.port)
-    metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
-    timeouts = WorkerTimeouts(
-        settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
-    )
-    async with open_history(settings.history_backend) as history:
-        with open_transport() as transport:
-            registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
-            gateway = Gateway(settings, registry, catalog, history, door.keys)
-            async with trio.open_nursery() as workers:
-                await workers.start(registry.run)
-                await _add_workers(settings, registry, catalog)
-                await _serve(gateway, door, listeners, metrics_listeners, shutdown, watch_signals, task_status)
-                workers.cancel_scope.cancel()
+    async with _tracing(settings) as tracing:
+        catalog = await load_catalog(settings)
+        listeners = await open_listeners(settings.host, settings.port)
+        metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
+        timeouts = WorkerTimeouts(
+            settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
+        )
+        async with open_history(settings.history_backend) as history:
+            with open_transport() as transport:
+                registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
+                gateway = Gateway(settings, registry, catalog, history, door.keys, tracing)
+                async with trio.open_nursery() as workers:
+                    await workers.start(registry.run)
+                    await _add_workers(settings, registry, catalog)
+                    await _serve(gateway, door, listeners, metrics_listeners, shutdown, watch_signals, task_status)
+                    workers.cancel_scope.cancel()
     logger.info("gateway ended")
     return 0 if shutdown.clean else 1
+
+
+@asynccontextmanager
+async def _tracing(settings: Settings) -> AsyncIterator[Tracing | None]:
+    if not settings.enable_trace:
+        yield None
+        return
+    try:
+        # Imported here, so that it costs nothing where requests are not traced, and need not be installed.
+        from smg_trio.gateway.tracing import open_tracing
+    except ImportError as error:
+        raise ConfigError(
+            "--enable-trace", f"needs OpenTelemetry ({error}).", "Install smg-trio[tracing], or leave it out."
+        ) from None
+    tracing = open_tracing(settings.otlp_traces_endpoint, "https" if settings.tls_cert_path else "http")
+    try:
+        yield tracing
+    finally:
+        await tracing.close()
 
 
 async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCatalog) -> None:
@@ -187,6 +210,7 @@ async def _serve(
         serving.start_soon(gateway.keep_alives.run)
         serving.start_soon(door.files.run)
         serving.start_soon(feed.run)
+        serving.start_soon(gateway.metrics.watch_loop)
         await serving.start(gateway.background.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
@@ -199,6 +223,7 @@ async def _serve(
             server: RunningServer = await http.start(
                 _serve_one, app, listeners, limits, cast(Lane, settings.http_lane), http_end, door.certificate
             )
+            gateway.metrics.follow_server(server.statistics)
             level = logging.WARNING if open_doors(settings, door.keys) else logging.INFO
             logger.log(level, "%s", posture_line(settings, door.keys))
             scheme = "" if door.certificate is None else "https://"

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from random import Random
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -22,11 +23,16 @@ from smg_trio.gateway.key_ring import KeyRing
 from smg_trio.gateway.metrics import Metrics
 from smg_trio.gateway.open_answers import OpenAnswer
 from smg_trio.gateway.recent_errors import RecentErrors
+from smg_trio.gateway.series import LATENCY_BUCKETS_S
 from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.prepare import Preparer
 from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import admission_queue_of, retry_schedule_of, routing_key_of
+from smg_trio.settings_checks import bucket_bounds
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.tracing import Tracing
 
 
 class Gateway:
@@ -42,6 +48,8 @@ class Gateway:
         in_flight: answers being generated now, streamed or not, oldest first.
         errors: what went wrong lately.
         started: when the gateway was made, on the system's monotonic clock.
+        tracing: None where requests are not traced.
+        told_of_traces: the log says that a client's trace context is not used.
     """
 
     def __init__(
@@ -51,11 +59,14 @@ class Gateway:
         catalog: ModelCatalog,
         history: HistoryStore | None,
         keys: KeyRing,
+        tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings
         self.keys = keys
         self.meters = KeyMeters(trio.current_time)
         self.access = AccessLog(enabled=settings.access_log)
+        self.tracing = tracing
+        self.told_of_traces = False
         self.registry = registry
         self.catalog = catalog
         self.history = history
@@ -68,11 +79,17 @@ class Gateway:
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.admission = admission_queue_of(settings, os.cpu_count() or 1)
-        self.metrics = Metrics(registry, self.admission, self.preparer.encodings)
+        self.in_flight: dict[OpenAnswer, None] = {}
+        self.metrics = Metrics(
+            registry,
+            self.admission,
+            self.preparer.encodings,
+            self.in_flight,
+            bucket_bounds(settings.prometheus_duration_buckets) or LATENCY_BUCKETS_S,
+        )
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.errors = RecentErrors()
-        self.in_flight: dict[OpenAnswer, None] = {}
         self.started = time.monotonic()
         self._no_answers: trio.Event | None = None
         self._drain = trio.Event()
@@ -86,6 +103,7 @@ class Gateway:
         """A model that came with a worker goes with its last one."""
         if model_id not in self._own_models:
             self.catalog.remove(model_id)
+            self.metrics.forget_model(model_id)
 
     @property
     def draining(self) -> bool:

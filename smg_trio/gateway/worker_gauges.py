@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from smg_trio.core.workers import WorkerState
+from smg_trio.core.workers import RankPhase, WorkerState
 from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.breaker import BreakerState, BreakerStatistics
 from smg_trio.routing.registry import Registry
@@ -30,6 +30,11 @@ class WorkerGauges(Collector):
             "smg_worker_selection", "Times a worker was chosen.", labels=(*_WORKER_LABELS, "policy", "worker")
         )
         health = GaugeMetricFamily("smg_worker_health", "1 if the worker is ready, else 0.", labels=("worker",))
+        errors = CounterMetricFamily(
+            "smg_worker_errors",
+            "Requests at a worker that its engines failed.",
+            labels=(*_WORKER_LABELS[:2], "worker", "error_type"),
+        )
         active = GaugeMetricFamily("smg_worker_requests_active", "Answers in flight.", labels=("worker",))
         engine = _engine_gauges()
         counts: dict[str, int] = {}
@@ -40,20 +45,33 @@ class WorkerGauges(Collector):
             selections.add_metric(labels, self._workers.selections(spec.worker_id))
             health.add_metric((spec.url,), float(worker.state is WorkerState.READY))
             active.add_metric((spec.url,), self._workers.load(spec.worker_id))
+            for code, count in self._workers.errors(spec.worker_id).items():
+                errors.add_metric(("regular", MODE, spec.url, code), count)
             for rank in worker.snapshot().ranks:
                 rank_labels = (spec.url, spec.model_id, str(rank.rank))
+                engine["ready"].add_metric(rank_labels, float(rank.phase is RankPhase.READY))
+                engine["losses"].add_metric(rank_labels, rank.losses)
                 engine["running"].add_metric(rank_labels, rank.load.running)
                 engine["waiting"].add_metric(rank_labels, rank.load.waiting)
                 engine["usage"].add_metric(rank_labels, rank.load.kv_usage)
                 engine["in_flight"].add_metric(rank_labels, rank.in_flight)
         for model, count in counts.items():
             pool.add_metric(("regular", MODE, model), count)
-        yield from (pool, selections, health, active, *engine.values())
+        yield from (pool, selections, health, errors, active, _probes(self._workers.probes), *engine.values())
 
 
-def _engine_gauges() -> dict[str, GaugeMetricFamily]:
+def _probes(seen: Mapping[bool, int]) -> CounterMetricFamily:
+    probes = CounterMetricFamily("smg_worker_health_checks", "Probes of all workers.", labels=("worker_type", "result"))
+    for alive, count in seen.items():
+        probes.add_metric(("regular", "success" if alive else "failure"), count)
+    return probes
+
+
+def _engine_gauges() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
     labels = ("worker", "model", "dp_rank")
     return {
+        "ready": GaugeMetricFamily("smg_engine_ready", "1 if the engine takes requests, else 0.", labels=labels),
+        "losses": CounterMetricFamily("smg_engine_losses", "Engines that died or were given up.", labels=labels),
         "running": GaugeMetricFamily("smg_engine_running_requests", "Running, by the engine's word.", labels=labels),
         "waiting": GaugeMetricFamily("smg_engine_waiting_requests", "Waiting, by the engine's word.", labels=labels),
         "usage": GaugeMetricFamily("smg_engine_token_usage", "Share of the KV cache in use, 0..1.", labels=labels),
@@ -96,7 +114,13 @@ class ResilienceGauges(Collector):
             "smg_worker_overload_shed", "Requests refused because every worker was overloaded.", labels=("stage",)
         )
         shed.add_metric(("selection",), self._workers.shed)
-        yield from (overloaded, shed)
+        fallback = CounterMetricFamily(
+            "smg_worker_overload_fallback",
+            "Requests that the least loaded worker took though every worker was overloaded.",
+            labels=("stage",),
+        )
+        fallback.add_metric(("selection",), self._workers.overload_fallbacks)
+        yield from (overloaded, shed, fallback)
 
     def _admissions(self) -> Iterator[Metric]:
         seen = self._admission.statistics()
@@ -108,6 +132,9 @@ class ResilienceGauges(Collector):
         results = CounterMetricFamily("smg_http_rate_limit", "Requests admitted or not.", labels=("result",))
         results.add_metric(("allowed",), seen.admitted)
         results.add_metric(("rejected",), seen.refused_full + seen.refused_timeout)
+        if seen.limit is not None:
+            yield GaugeMetricFamily("smg_admission_limit", "Places for answers.", value=seen.limit)
+        yield GaugeMetricFamily("smg_admission_queue_limit", "Places to wait in.", value=seen.queue_size)
         yield GaugeMetricFamily("smg_admission_inflight", "Answers that hold a place.", value=seen.in_flight)
         yield GaugeMetricFamily("smg_admission_queue_depth", "Requests that wait for a place.", value=seen.waiting)
         yield from (rejected, results)

@@ -123,6 +123,11 @@ class Answer:
         """Those workers' URLs."""
         return {choice.lease.worker.spec.url for choice in self._choices}
 
+    @property
+    def finish_reasons(self) -> list[str]:
+        """How the choices ended, of those that have."""
+        return [reason.value for choice in self._choices if (reason := choice.decoder.finish_reason) is not None]
+
     async def next_updates(self) -> list[ChoiceUpdate]:
         """Wait for and return what the engines have said by now, one update per choice that they spoke of.
 
@@ -205,8 +210,8 @@ def _engine_request(prepared: PreparedRequest, choice: int, number: int) -> Gene
         priority=prepared.priority,
         cache_salt=prepared.cache_salt,
         lora=prepared.model.lora,
-        trace_headers=prepared.trace_headers,
-        rank=prepared.rank,
+        trace_headers=prepared.hints.trace_headers,
+        rank=prepared.hints.rank,
         reasoning_ended=prepared.plan.reasoning_ended,
         stream=prepared.stream,
     )

@@ -52,6 +52,7 @@ class ChoiceDecoder:
         reasoning_tokens: of these, those that made thought; None without a reasoning parser.
         cached_tokens: prompt tokens from the engine's prefix cache, once it has said so.
         finished: nothing more will come.
+        finish_reason: how it ended, once it has.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class ChoiceDecoder:
         "_tokenizer",
         "cached_tokens",
         "completion_tokens",
+        "finish_reason",
         "finished",
         "reasoning_tokens",
     )
@@ -94,6 +96,7 @@ class ChoiceDecoder:
         self.reasoning_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.finished = False
+        self.finish_reason: FinishReason | None = None
 
     @property
     def plain(self) -> bool:
@@ -254,6 +257,7 @@ class ChoiceDecoder:
         if self._parser is not None:
             self._add(update, self._parser.finish())
         update.finish = finish
+        self.finish_reason = finish.reason
         self.finished = True
 
     def _take_logprobs(self, output: GenerationOutput, update: ChoiceUpdate) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from smg_trio.core.errors import EngineRejected, NoReadyWorker, SmgError
@@ -36,6 +36,7 @@ class PoolingJob:
     prompts: Sequence[PoolingPrompt]
     priority: int = 0
     cache_salt: str | None = None
+    trace_headers: Mapping[str, str] | None = None
 
     @property
     def prompt_tokens(self) -> int:
@@ -139,5 +140,6 @@ def _engine_request(job: PoolingJob, prompt: PoolingPrompt) -> GenerationRequest
         priority=job.priority,
         cache_salt=job.cache_salt,
         lora=job.model.lora,
+        trace_headers=job.trace_headers,
         stream=False,
     )

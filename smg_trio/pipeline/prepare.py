@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
@@ -44,6 +44,21 @@ class PreparedPrompt:
     text: str | None
 
 
+class EngineHints(NamedTuple):
+    """What a request says to its engine beside its body.
+
+    Attributes:
+        trace_headers: its place in a trace, as W3C headers; sent on.
+        rank: the data-parallel rank that is to answer, None to let the worker choose.
+    """
+
+    trace_headers: Mapping[str, str] | None = None
+    rank: int | None = None
+
+
+NO_HINTS: Final = EngineHints()
+
+
 @record
 class PreparedRequest:
     """Everything `answer.open_answer` needs.
@@ -62,8 +77,7 @@ class PreparedRequest:
     n: int = 1
     priority: int = 0
     cache_salt: str | None = None
-    trace_headers: Mapping[str, str] | None = None
-    rank: int | None = None
+    hints: EngineHints = NO_HINTS
     stream: bool = False
     plan: AnswerPlan = PLAIN_TEXT
 
@@ -104,8 +118,7 @@ class Preparer:
         *,
         request_id: str,
         max_model_len: int,
-        trace_headers: Mapping[str, str] | None = None,
-        rank: int | None = None,
+        hints: EngineHints = NO_HINTS,
     ) -> PreparedRequest:
         """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
         prompt = await self.chat_prompt(request, model, max_model_len)
@@ -123,13 +136,18 @@ class Preparer:
             max_model_len=max_model_len,
             n=request.n,
             stream=request.stream,
-            trace_headers=trace_headers,
-            rank=rank,
+            hints=hints,
             plan=plan,
         )
 
     async def completions(
-        self, request: CompletionRequest, model: ServedModel, *, request_id: str, max_model_len: int
+        self,
+        request: CompletionRequest,
+        model: ServedModel,
+        *,
+        request_id: str,
+        max_model_len: int,
+        hints: EngineHints = NO_HINTS,
     ) -> list[PreparedRequest]:
         """Prepare the prompts of a completions request, as `chat`; token ids stay as they are.
 
@@ -147,6 +165,7 @@ class Preparer:
                 max_model_len=max_model_len,
                 n=request.n,
                 stream=request.stream,
+                hints=hints,
             )
             for index, prompt in enumerate(prompts)
         ]
@@ -169,8 +188,7 @@ def finish_preparing(
     max_model_len: int,
     n: int = 1,
     stream: bool = False,
-    trace_headers: Mapping[str, str] | None = None,
-    rank: int | None = None,
+    hints: EngineHints = NO_HINTS,
     plan: AnswerPlan = PLAIN_TEXT,
 ) -> PreparedRequest:
     """What every endpoint does once it has a prompt: truncate if asked, resolve sampling, note what to show."""
@@ -192,8 +210,7 @@ def finish_preparing(
         n=n,
         priority=fields.priority,
         cache_salt=fields.cache_salt,
-        trace_headers=trace_headers,
-        rank=rank,
+        hints=hints,
         stream=stream,
         plan=plan,
     )

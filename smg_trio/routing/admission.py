@@ -45,7 +45,7 @@ def admission_limit(max_concurrent_requests: int, cpu_count: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionStatistics:
-    """Counts: `in_flight` and `waiting` now, the others since the start."""
+    """Counts: `in_flight` and `waiting` now, `limit` and `queue_size` as configured, the others since the start."""
 
     limit: int | None
     in_flight: int
@@ -53,6 +53,7 @@ class AdmissionStatistics:
     admitted: int
     refused_full: int
     refused_timeout: int
+    queue_size: int = 0
 
 
 class Permit:
@@ -166,6 +167,7 @@ class AdmissionQueue:
         """The counts as they are now."""
         return AdmissionStatistics(
             limit=self._limit,
+            queue_size=self._queue_size,
             in_flight=self._in_flight,
             waiting=len(self._waiters) + (0 if self._pace is None else self._pace.waiting),
             admitted=self._admitted,

@@ -8,7 +8,7 @@ draining) happens in tasks of that nursery too, so whoever asks for it is answer
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import trio
@@ -19,6 +19,7 @@ from smg_trio.routing.applications import Applications, url_taken
 from smg_trio.routing.breaker import BreakerStatistics
 from smg_trio.routing.lease import Lease
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
+from smg_trio.routing.policies.base import PolicyStatistics
 from smg_trio.routing.roster import Entry, Roster
 from smg_trio.routing.rules import RoutingRules
 from smg_trio.worker.links import Transport
@@ -259,7 +260,9 @@ class Registry:
                 await entry.worker.wait_change()
                 probe_due = False
             if probe_due:
-                entry.lifecycle.probed(entry.worker.state is WorkerState.READY)
+                alive = entry.worker.state is WorkerState.READY
+                self._roster.probes[alive] += 1
+                entry.lifecycle.probed(alive)
             before, state = state, entry.observe()
             if state is before:
                 continue
@@ -312,6 +315,24 @@ class Registry:
     def shed(self) -> int:
         """Requests refused so far because every worker was overloaded."""
         return self._roster.shed
+
+    @property
+    def overload_fallbacks(self) -> int:
+        """Requests that the least loaded worker took though every worker was overloaded."""
+        return self._roster.overload_fallbacks
+
+    @property
+    def probes(self) -> Mapping[bool, int]:
+        """Good (True) and bad (False) probes so far."""
+        return self._roster.probes
+
+    def errors(self, worker_id: str) -> Mapping[str, int]:
+        """Code of an engine's fault → how many requests at the worker ended with it. Raises NotFound."""
+        return self._entry(worker_id).errors
+
+    def policy_statistics(self) -> PolicyStatistics:
+        """What the policy remembers."""
+        return self._roster.policy.statistics()
 
     @property
     def policy_name(self) -> str:

@@ -5,12 +5,13 @@ A worker takes requests while it is ready, its breaker admits one, and it is not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from functools import partial
 
 import trio
 
-from smg_trio.core.errors import NoReadyWorker
+from smg_trio.core.errors import EngineFault, NoReadyWorker
 from smg_trio.core.workers import WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.breaker import Breaker, BreakerState, is_failure
 from smg_trio.routing.lease import Lease, Verdict
@@ -27,6 +28,7 @@ class Entry:
     Attributes:
         leases: open leases.
         selections: leases so far.
+        errors: code of an engine's fault → how many leases ended with it.
         scope: cancelling it ends the worker; `ended` is set when its sockets are closed.
     """
 
@@ -37,6 +39,7 @@ class Entry:
         self.breaker: Breaker | None = None
         self.leases = 0
         self.selections = 0
+        self.errors: Counter[str] = Counter()
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
         self._idle: trio.Event | None = None
@@ -117,6 +120,8 @@ class Entry:
 
     def _close_lease(self, breaker: Breaker | None, ticket: int, verdict: Verdict) -> None:
         self.leases -= 1
+        if isinstance(verdict, EngineFault):
+            self.errors[verdict.code] += 1
         if not self.leases and self._idle is not None:
             self._idle.set()
             self._idle = None
@@ -138,13 +143,20 @@ def _judge(verdict: Verdict) -> bool | None:
 
 
 class Roster:
-    """All entries by worker id, in order of registration. ``shed``: requests refused because all are overloaded."""
+    """All entries by worker id, in order of registration.
+
+    Attributes:
+        shed: requests refused because all workers were overloaded.
+        overload_fallbacks: requests that the least loaded worker took though all were.
+        probes: good (True) and bad (False) probes of all workers.
+    """
 
     def __init__(self, policy: Policy, rules: RoutingRules) -> None:
         self.policy = policy
         self._rules = rules
         self.entries: dict[str, Entry] = {}
-        self.shed = 0
+        self.shed = self.overload_fallbacks = 0
+        self.probes = {True: 0, False: 0}
 
     def of_model(self, model: str) -> list[Entry]:
         """The entries that serve the model."""
@@ -178,4 +190,5 @@ class Roster:
         if self._rules.shed_overload:
             self.shed += 1
             raise WorkersOverloaded(f"Every worker for model `{model}` is overloaded.")
+        self.overload_fallbacks += 1
         return [min(able, key=lambda entry: entry.worker.load)]

@@ -91,6 +91,7 @@ class Group:
         self.silence = SilenceClock(silence_limit_s)
         self.owing = trio.Event()
         self._given_up: dict[int, tuple[EngineInfo, GivenUp]] = {}
+        self._losses = [0] * spec.engine_count
         self.gave_up = trio.Event()
         self._orphans: dict[int, set[str]] = {}
         self._utility_calls: dict[int, _UtilityCall] = {}
@@ -220,6 +221,7 @@ class Group:
             self._orphans.pop(rank, None)
             info = self.handshake.info(rank)
             if info is not None:
+                self._losses[rank] += 1
                 self._give_up(rank, info, connected)
             logger.warning("rank %d of %s is lost: %s", rank, self._spec.url, error.message)
             self.handshake.lost(rank, error.message)
@@ -363,6 +365,7 @@ class Group:
                 in_flight=self.ledger.in_flight(rank),
                 load=self.selector.load(rank),
                 info=handshake.info(rank),
+                losses=self._losses[rank],
             )
             for rank in range(self._spec.engine_count)
         )

@@ -87,6 +87,11 @@ class OutputStream(Generic[Tag]):
         if reader is not None:
             _reschedule(reader)
 
+    @property
+    def pending(self) -> int:
+        """Outputs that the reader has not taken."""
+        return len(self.batch)
+
     async def receive_batch(self) -> list[tuple[Tag, GenerationOutput]]:
         """Wait for and return all outputs queued by now; none only after `wake`. For one task at a time.
 

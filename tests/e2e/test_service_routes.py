@@ -222,7 +222,7 @@ async def test_labels_of_metrics_stay_bounded(tmp_path: Path) -> None:
             await bench.chat(model=f"model-{number}")
         found = await families(bench)
         paths = {sample.labels["path"] for sample in found["smg_http_responses"].samples if "path" in sample.labels}
-        assert paths == {"unmatched", "/workers/<worker_id>", "/v1/chat/completions"}
+        assert paths == {"unmatched", "/workers/{worker_id}", "/v1/chat/completions"}
         assert "model-3" not in (await bench.http.get(bench.metrics_url)).text
 
 

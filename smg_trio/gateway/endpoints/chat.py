@@ -12,6 +12,7 @@ from smg_trio.api.openai.chat_fold import ChatFold
 from smg_trio.api.openai.chat_stream import ChatChunkWriter
 from smg_trio.api.sse import CONTENT_TYPE
 from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
+from smg_trio.gateway.engine_hints import engine_hints
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.random_digits import random_digits
 from smg_trio.gateway.state import Gateway
@@ -31,6 +32,7 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
         model,
         request_id=response_id("chatcmpl-", request, chat.request_id),
         max_model_len=gateway.context_window(model),
+        hints=engine_hints(gateway, request),
     )
     shown = chat_answer(chat, prepared)
     measured = MeasuredAnswer(

@@ -12,6 +12,7 @@ from smg_trio.api.openai.completions_pieces import AnsweredPrompt, CompletionAns
 from smg_trio.api.openai.completions_stream import CompletionChunkWriter
 from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
+from smg_trio.gateway.engine_hints import engine_hints
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.models import ServedModel
@@ -26,7 +27,11 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     model = gateway.catalog.find(asked.model)
     answer_id = response_id("cmpl-", request, asked.request_id)
     prepared = await gateway.preparer.completions(
-        asked, model, request_id=answer_id, max_model_len=gateway.context_window(model)
+        asked,
+        model,
+        request_id=answer_id,
+        max_model_len=gateway.context_window(model),
+        hints=engine_hints(gateway, request),
     )
     shown = _shown(asked, model, answer_id, [one.prompt for one in prepared])
     measured = MeasuredAnswer(

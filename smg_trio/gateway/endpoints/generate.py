@@ -10,6 +10,7 @@ from smg_trio.api.generate import parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
 from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
+from smg_trio.gateway.engine_hints import engine_hints
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 
@@ -23,7 +24,11 @@ async def generate(gateway: Gateway, request: Request) -> Response:
     answer_id = asked.completion.request_id or (request.request_id if request.client_named_request else token_hex(16))
     model = gateway.catalog.find(asked.completion.model)
     prepared = await gateway.preparer.completions(
-        asked.completion, model, request_id=answer_id, max_model_len=gateway.context_window(model)
+        asked.completion,
+        model,
+        request_id=answer_id,
+        max_model_len=gateway.context_window(model),
+        hints=engine_hints(gateway, request, asked.rank),
     )
     shown = GenerateAnswer(
         response_id=answer_id,

@@ -13,6 +13,7 @@ from smg_trio.api.anthropic.messages import count_tokens_body, parse_count_token
 from smg_trio.api.anthropic.stream import PING, MessageEventWriter
 from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
+from smg_trio.gateway.engine_hints import engine_hints
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 
@@ -28,6 +29,7 @@ async def messages(gateway: Gateway, request: Request) -> Response:
         model,
         request_id=response_id("msg_", request, None),
         max_model_len=gateway.context_window(model),
+        hints=engine_hints(gateway, request),
     )
     shown = MessageAnswer(
         message_id=prepared.request_id,

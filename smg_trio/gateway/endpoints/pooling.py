@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from secrets import token_hex
 
 import trio
@@ -24,6 +25,7 @@ from smg_trio.api.pooling import (
 from smg_trio.core.errors import NoReadyWorker, SmgError
 from smg_trio.core.events import Usage
 from smg_trio.gateway.answering import RequestTimeout
+from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.open_answers import OpenPooling
@@ -134,10 +136,14 @@ def _answer(job: PoolingJob, name: str) -> PoolingAnswer:
 async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: str) -> Sequence[list[float]]:
     """Pool: admitted, tried again where that helps, counted, timed, ended at the request timeout. Raises SmgError."""
     started = trio.current_time()
-    metrics = gateway.metrics.inference_begins(job.model.model_id, endpoint, streaming=False)
+    metrics = gateway.metrics.inference_begins(job.model.model_id, endpoint, streaming=False, started=started)
     usage = Usage(job.prompt_tokens, 0)
     in_flight = OpenPooling(job.request_id, started, metrics, usage)
     gateway.answer_begins(in_flight)
+    trace = current_trace.get()
+    if trace is not None:
+        trace.inference_begins(job.model.model_id, endpoint, job.request_id)
+        job = replace(job, trace_headers=trace.headers())
     limit_s = gateway.settings.request_timeout_secs
     try:
         with trio.move_on_after(limit_s):
@@ -145,23 +151,33 @@ async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: s
             if (place := current_place.get()) is not None:
                 place.use(job.prompt_tokens)
             try:
-                return await _try_pooling(gateway, job, gateway.routing_key(request.headers))
+                metrics.sent(started, trio.current_time())
+                return await _try_pooling(gateway, job, endpoint, gateway.routing_key(request.headers))
             finally:
                 permit.close()
         raise RequestTimeout(f"The answer took longer than {limit_s:g}s.")
     except SmgError as error:
         metrics.failed(error.code)
+        if trace is not None:
+            trace.failed(error)
         raise
     finally:
         gateway.answer_ends(in_flight)
-        metrics.ended(started, trio.current_time(), usage)
+        gateway.metrics.inference_ends(metrics, usage)
+        if trace is not None:
+            trace.answer_ended(usage, (), ())
 
 
-async def _try_pooling(gateway: Gateway, job: PoolingJob, routing_key: str | None) -> Sequence[list[float]]:
+async def _try_pooling(
+    gateway: Gateway, job: PoolingJob, endpoint: str, routing_key: str | None
+) -> Sequence[list[float]]:
     attempts = Attempts(gateway.retry_schedule, gateway.random)
     cause: SmgError | None = None
+    trace = current_trace.get()
     while True:
         tried: set[str] = set()
+        if trace is not None:
+            trace.enter("pooling")
         try:
             return await pool(job, gateway.registry, routing_key=routing_key, avoid=attempts.avoid, tried=tried)
         except NoReadyWorker as error:
@@ -172,5 +188,10 @@ async def _try_pooling(gateway: Gateway, job: PoolingJob, routing_key: str | Non
             attempts.avoid |= tried
             delay_s = attempts.failed(error)
             if delay_s is None:
+                if attempts.exhausted(error):
+                    gateway.metrics.retries_exhausted(endpoint)
                 raise
+            gateway.metrics.retried(endpoint, attempts.made, delay_s)
+            if trace is not None:
+                trace.retried(attempts.made, error, delay_s)
         await trio.sleep(delay_s)

@@ -22,6 +22,7 @@ from smg_trio.api.openai.stored import (
 from smg_trio.core.conversations import StoredResponse
 from smg_trio.gateway.answering import AnswerStream, StreamStyle, fold_answer
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
+from smg_trio.gateway.engine_hints import engine_hints
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.responding import Responding, needs_history
@@ -39,6 +40,7 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
         response_id,
         started=trio.current_time(),
         routing_key=gateway.routing_key(request.headers),
+        hints=engine_hints(gateway, request),
     )
     if asked.background:
         return await _in_background(gateway, responding)

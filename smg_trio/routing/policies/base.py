@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from smg_trio.core.workers import WorkerSpec
@@ -18,6 +19,33 @@ class RoutingContext(NamedTuple):
 
     prompt_token_ids: Sequence[int]
     routing_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheStatistics:
+    """What `cache_aware` has done and knows.
+
+    Attributes:
+        branches: how it chose → how often.
+        ratio_bounds: upper bounds of the buckets of matched shares of prompts, without the last.
+        ratio_counts: int[B+1], values in each.
+        ratio_sum: of all shares.
+        trees: model → (tokens, workers known) of its prefix tree.
+    """
+
+    branches: Mapping[str, int]
+    ratio_bounds: Sequence[float]
+    ratio_counts: Sequence[int]
+    ratio_sum: float
+    trees: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyStatistics:
+    """What a policy remembers; None for what it has no notion of. ``routing_keys``: by worker id, how many."""
+
+    cache: CacheStatistics | None = None
+    routing_keys: Mapping[str, int] | None = None
 
 
 class Candidate(Protocol):
@@ -56,6 +84,10 @@ class Policy(Protocol):
     def cache_lost(self, worker_id: str) -> None:
         """The worker's engines are gone, and what their KV caches held with them; the worker stays."""
         return
+
+    def statistics(self) -> PolicyStatistics:
+        """As it is now."""
+        return PolicyStatistics()
 
 
 def least_loaded(candidates: Sequence[C], start: int) -> C:

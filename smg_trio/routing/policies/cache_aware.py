@@ -6,16 +6,18 @@ A match shorter than the threshold, or a worker far busier than the rest, is pas
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from smg_trio.routing.policies.base import C, Policy, RoutingContext
+from smg_trio.routing.policies.base import C, CacheStatistics, Policy, PolicyStatistics, RoutingContext
 from smg_trio.routing.policies.least_load import LeastLoad
 from smg_trio.routing.policies.prefix_tree import Path, PrefixTree
 from smg_trio.routing.policies.token_bytes import TOKEN_BYTES, token_bytes
 
 _LEAST_MARGIN = 4.0
+_RATIO_BOUNDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ class CacheAware(Policy):
         self._trees: dict[str, PrefixTree] = {}
         self._bits: dict[str, int] = {}
         self._least_load = LeastLoad()
+        self._branches = {"tree_match": 0, "spill": 0, "no_match": 0, "short_prompt": 0}
+        self._ratios = [0] * (len(_RATIO_BOUNDS) + 1)
+        self._ratio_sum = 0.0
 
     def choose(self, candidates: Sequence[C], context: RoutingContext, now: float) -> C:
         """See `Policy.choose`."""
@@ -61,10 +66,14 @@ class CacheAware(Policy):
             return candidates[0]
         prompt = token_bytes(context.prompt_token_ids)
         if prompt is None or len(prompt) < self._knobs.block_size * TOKEN_BYTES:
+            self._branches["short_prompt"] += 1
             return self._least_load.choose(candidates, context, now)
         tree = self._tree(candidates[0].spec.model_id)
         path = tree.find(prompt)
-        chosen = self._holder(candidates, path, len(prompt)) if path else None
+        ratio = path[-1][1] / len(prompt) if path else 0.0
+        self._ratios[bisect_left(_RATIO_BOUNDS, ratio)] += 1
+        self._ratio_sum += ratio
+        chosen = self._holder(candidates, path, len(prompt))
         if chosen is None:
             chosen = self._least_load.choose(candidates, context, now)
         tree.claim(prompt, path, self._bit(chosen.spec.worker_id))
@@ -79,7 +88,10 @@ class CacheAware(Policy):
             if holders:
                 chosen = min(holders, key=lambda one: one.load)
                 mean = sum(one.load for one in candidates) / len(candidates)
-                return None if self._knobs.spills(chosen.load, mean) else chosen
+                spills = self._knobs.spills(chosen.load, mean)
+                self._branches["spill" if spills else "tree_match"] += 1
+                return None if spills else chosen
+        self._branches["no_match"] += 1
         return None
 
     def _tree(self, model_id: str) -> PrefixTree:
@@ -107,3 +119,14 @@ class CacheAware(Policy):
     def forget(self, worker_id: str) -> None:
         """See `Policy.forget`."""
         self.cache_lost(worker_id)
+
+    def statistics(self) -> PolicyStatistics:
+        """See `Policy.statistics`."""
+        cache = CacheStatistics(
+            branches=dict(self._branches),
+            ratio_bounds=_RATIO_BOUNDS,
+            ratio_counts=list(self._ratios),
+            ratio_sum=self._ratio_sum,
+            trees={model: (tree.tokens, tree.owners().bit_count()) for model, tree in self._trees.items()},
+        )
+        return PolicyStatistics(cache=cache)

@@ -50,6 +50,13 @@ class PrefixTree:
     def __len__(self) -> int:
         return len(self._by_use)
 
+    def owners(self) -> int:
+        """The bits of all owners."""
+        owners = 0
+        for node in self._root.children.values():
+            owners |= node.owners  # whoever owns a node owns its parents
+        return owners
+
     def find(self, prompt: bytes) -> Path:
         """How far the tree knows the prompt. The last node may be left inside its edge, at a block's end."""
         path: Path = []

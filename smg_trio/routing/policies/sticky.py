@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from smg_trio.routing.policies.base import C, Policy, RoutingContext
+from smg_trio.routing.policies.base import C, Policy, PolicyStatistics, RoutingContext
 from smg_trio.routing.policies.chance import RandomChoice
 from smg_trio.routing.policies.least_load import LeastLoad
 from smg_trio.routing.policies.rendezvous import stable_hash
@@ -93,6 +93,10 @@ class StickySessions(Policy):
     def cache_lost(self, worker_id: str) -> None:
         """See `Policy.cache_lost`; keys stay where they are."""
         self._choice.cache_lost(worker_id)
+
+    def statistics(self) -> PolicyStatistics:
+        """See `Policy.statistics`; those of the policy that chooses, too."""
+        return replace(self._choice.statistics(), routing_keys=dict(self.keys_of))
 
 
 class FewestKeys(Policy):
