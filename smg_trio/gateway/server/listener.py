@@ -203,6 +203,7 @@ class _Server:
         async with trio.open_nursery() as watchers:
             watchers.start_soon(self._watch_deadlines)
             watchers.start_soon(self.departures.run)
+            watchers.start_soon(self.context.burst.run)
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:

@@ -33,14 +33,15 @@ class Http1Connection:
     """The fast lane's side of one `Link`."""
 
     __slots__ = (
-        "_departed", "_exchange", "_finder", "_parser", "_reset", "_unpaused", "_writing", "buffer", "context",
-        "date_line", "link",
+        "_departed", "_exchange", "_finder", "_parser", "_queued", "_reset", "_unpaused", "_writing", "buffer", "burst",
+        "context", "date_line", "link",
     )  # fmt: skip
 
     def __init__(self, link: Link, context: LaneContext) -> None:
         self.link = link
         self.context = context
         self.date_line = context.date_line
+        self.burst = context.burst
         self.buffer = bytearray()
         self._finder = HeadFinder(self.buffer, context.limits.max_header_bytes)
         self._parser = context.new_parser()
@@ -49,6 +50,7 @@ class Http1Connection:
         self._reset = False
         self._unpaused = 0
         self._writing: trio.Event | None = None
+        self._queued = b""
 
     async def run(self) -> bytes | None:
         """Serves the connection to its end.
@@ -170,6 +172,8 @@ class Http1Connection:
             self._exchange = None
             answered = exchange.response.complete
             exchange.finish()
+            if self._queued:
+                self.write_queued()  # of a response that was cut short
         if not answered:
             if failure is not None and not exchange.response.head_sent:
                 await self._answer_and_linger(failure, head_only=head.method == "HEAD")
@@ -208,14 +212,50 @@ class Http1Connection:
         if rest:
             await self.write_slowly(rest)
 
+    def queue(self, data: bytes) -> bool:
+        """Leaves ``data`` to the next burst; ``False`` if it must be written by the caller, for it has to wait."""
+        if self._writing is not None:
+            return False
+        if self._queued:
+            self._queued += data
+        else:
+            self._queued = data
+            self.burst.add(self)
+        return True
+
+    def write_queued(self) -> bytes:
+        """Offers what is queued to the kernel; what it did not take must be given to `write_rest`.
+
+        A client that has left ends the connection.
+        """
+        if not self._queued:
+            return b""
+        try:
+            rest = self.offer(b"")
+        except ClientGone:
+            self.link.scope.cancel()
+            return b""
+        if rest:
+            self._writing = trio.Event()
+        return rest
+
+    async def write_rest(self, rest: bytes) -> None:
+        """Writes what a burst could not. A client that has left ends the connection."""
+        try:
+            await self._write_out(rest)
+        except (ClientGone, trio.ClosedResourceError):
+            self.link.scope.cancel()
+
     def offer(self, data: bytes) -> bytes:
-        """Offers ``data`` to the kernel; what it did not take is left to `write_slowly`, before anything else.
+        """Offers ``data``, after what is queued, to the kernel; what it did not take is left to `write_slowly`.
 
         Raises:
             ClientGone: the client has left.
         """
         if self._writing is not None:
             return data
+        if self._queued:
+            data, self._queued = self._queued + data, b""
         try:
             sent = self.link.sock.send(data)
         except BlockingIOError:
@@ -229,8 +269,11 @@ class Http1Connection:
         while self._writing is not None:
             await self._writing.wait()
         self._writing = trio.Event()
-        rest = memoryview(data)
-        link = self.link
+        await self._write_out(data)
+
+    async def _write_out(self, data: bytes) -> None:
+        writing, rest, link = self._writing, memoryview(data), self.link
+        assert writing is not None, "nobody else writes meanwhile"
         try:
             while rest:
                 link.write_deadline = trio.current_time() + self.context.limits.write_timeout_s
@@ -238,8 +281,8 @@ class Http1Connection:
                 rest = rest[self._send_some(rest) :]
         finally:
             link.write_deadline = inf
-            self._writing.set()
             self._writing = None
+            writing.set()
 
     def _send_some(self, data: memoryview) -> int:
         try:

@@ -8,6 +8,7 @@ from email.utils import formatdate
 
 from smg_trio.gateway.server.asgi import App
 from smg_trio.gateway.server.departures import DepartureWatch
+from smg_trio.gateway.server.http1.bursts import Burst
 from smg_trio.gateway.server.http1.parsers import HeadParser
 from smg_trio.gateway.server.settings import ServerLimits
 
@@ -16,7 +17,7 @@ class LaneContext:
     """The app, the limits, the counters, and whether the server is draining."""
 
     __slots__ = (
-        "_date_line", "_date_second", "app", "departures", "draining", "faults", "limits", "new_parser",
+        "_date_line", "_date_second", "app", "burst", "departures", "draining", "faults", "limits", "new_parser",
         "requests",
     )  # fmt: skip
 
@@ -27,6 +28,7 @@ class LaneContext:
         self.limits = limits
         self.new_parser = new_parser
         self.departures = departures
+        self.burst = Burst()
         self.draining = False
         self.requests = 0
         self.faults = 0

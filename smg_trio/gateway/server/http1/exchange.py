@@ -21,6 +21,7 @@ import trio
 
 from smg_trio.gateway.server.asgi import Message, Scope
 from smg_trio.gateway.server.faults import RequestFault
+from smg_trio.gateway.server.http1.bursts import WORTH_FROM
 from smg_trio.gateway.server.http1.framing import ChunkedBody, SizedBody
 from smg_trio.gateway.server.http1.head import RequestHead
 from smg_trio.gateway.server.http1.response import ResponseEncoder, ResponseMisuse
@@ -39,7 +40,7 @@ class Exchange:
     """A request in the app's hands. Ends when the app returns; `receive` then only says "disconnect"."""
 
     __slots__ = (
-        "_body", "_body_told", "_connection", "_continue_owed", "_end", "_scopes", "gone", "head",
+        "_body", "_body_told", "_connection", "_continue_owed", "_end", "_scopes", "_streams", "gone", "head",
         "response",
     )  # fmt: skip
 
@@ -51,6 +52,7 @@ class Exchange:
         self._continue_owed = head.expects_continue and self._body is not None
         self._end: trio.Event | None = None
         self._scopes: list[trio.CancelScope] | None = None
+        self._streams = False
         self.gone = gone
         self.response = ResponseEncoder(http11=head.http11, head_only=head.method == "HEAD", keep_alive=head.keep_alive)
 
@@ -103,6 +105,8 @@ class Exchange:
         self.gone = True
         self._release()
         self._scopes = None
+        if self._streams:
+            self._connection.burst.streams -= 1
 
     def _release(self) -> None:
         if self._end is not None:
@@ -176,14 +180,20 @@ class Exchange:
     def write_body(self, data: bytes) -> Awaitable[None] | None:
         """A piece of the body in mid-response: `send` without a message to make and take apart.
 
-        Returns None if the kernel took all of it at once, else what must be awaited before anything else is sent.
-        Errors as `send`, here or there.
+        Returns None if it was taken at once, by the kernel or by the next burst, else what must be awaited before
+        anything else is sent. Errors as `send`, here or there; a burst that meets one ends the connection.
         """
         framed = self.response.chunk(data)
         if framed is None:
             return self.send({"type": "http.response.body", "body": data, "more_body": True})
+        connection = self._connection
+        if not self._streams:
+            self._streams = True
+            connection.burst.streams += 1
+        if connection.burst.streams >= WORTH_FROM and connection.queue(framed):
+            return None
         try:
-            rest = self._connection.offer(framed)
+            rest = connection.offer(framed)
         except BaseException:
             self.response.abandon()
             raise

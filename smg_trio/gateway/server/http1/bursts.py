@@ -1,0 +1,63 @@
+"""Pieces of many streams, written back to back.
+
+An engine's step wakes all its streams. If each wrote its piece as soon as it has made it, a client on the same host
+would fall asleep in between and be woken by every write, and the kernel's and the interpreter's code would take turns
+in the caches. So pieces wait here until all streams of the step have made theirs. At 128 streams that takes a sixth off
+what a token costs, and the average piece leaves earlier.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.server.http1.connection import Http1Connection
+
+WORTH_FROM = 4
+"""With fewer streams than these a detour through another task costs more than it saves."""
+
+
+class Burst:
+    """What is to be written soon; one per server. `run` it for as long as there are connections.
+
+    Attributes:
+        streams: responses in mid-body that may write through it.
+    """
+
+    __slots__ = ("_sleeper", "_waiting", "streams")
+
+    def __init__(self) -> None:
+        self._waiting: list[Http1Connection] = []
+        self._sleeper: trio.lowlevel.Task | None = None
+        self.streams = 0
+
+    def add(self, connection: Http1Connection) -> None:
+        """Have `connection.write_queued` called once the tasks that are awake now have run."""
+        self._waiting.append(connection)
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None:
+            trio.lowlevel.reschedule(sleeper)
+
+    async def run(self) -> None:
+        """Write for ever. Cancelled, connections keep what they have queued until they write themselves."""
+        async with trio.open_nursery() as slow:
+            while True:
+                await self._wait()
+                waiting, self._waiting = self._waiting, []
+                for connection in waiting:
+                    rest = connection.write_queued()
+                    if rest:
+                        slow.start_soon(connection.write_rest, rest)
+
+    async def _wait(self) -> None:
+        if self._waiting:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._sleeper = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._sleeper = None
+        return trio.lowlevel.Abort.SUCCEEDED
