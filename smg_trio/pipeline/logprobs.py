@@ -7,6 +7,7 @@ whole character and those before it show "". The bytes are always the token's ow
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from smg_trio.core.events import TokenLogprob
@@ -32,7 +33,7 @@ class LogprobTranslator:
     def __init__(self, tokenizer: Tokenizer, top: int) -> None:
         self._tokenizer = tokenizer
         self._top = top
-        self._recent: list[int] = []
+        self._recent: deque[int] = deque(maxlen=_LOOK_BACK)
         self._shown = tokenizer.shown_alone
 
     def translate(self, positions: Sequence[PositionLogprobs]) -> list[TokenLogprob]:
@@ -40,7 +41,7 @@ class LogprobTranslator:
         translated = []
         for position in positions:
             translated.append(self._position(position))
-            self._recent = [*self._recent[1 - _LOOK_BACK :], position.token_ids[0]]
+            self._recent.append(position.token_ids[0])
         return translated
 
     def _position(self, position: PositionLogprobs) -> TokenLogprob:
@@ -48,20 +49,25 @@ class LogprobTranslator:
         count = len(ids) - 1 if self._top < 0 else min(self._top, len(ids) - 1)
         shown = self._shown
         entries: list[TokenLogprob] = []
-        for token_id, logprob in zip(ids[: count + 1], logprobs, strict=False):
+        rank = position.rank
+        for place in range(count + 1):
+            token_id, logprob = ids[place], logprobs[place]
             text, raw, partial = shown[token_id]
             if partial:
                 text = self._completed(token_id)
-            # Ranks in order, and the first entry is the token that stands there: its rank is set below.
-            entries.append(TokenLogprob(token_id, text, raw, max(MIN_LOGPROB, logprob), len(entries)))
+            if not logprob > MIN_LOGPROB:  # "not a number" too
+                logprob = MIN_LOGPROB
+            entries.append(TokenLogprob(token_id, text, raw, logprob, rank))
+            rank = place + 1  # those behind the token that stands there are in rank order
         sampled = entries.pop(0)
-        sampled.rank, sampled.top = position.rank, entries
+        sampled.top = entries
         return sampled
 
     def _completed(self, token_id: int) -> str:
-        for start in range(len(self._recent) - 1, -1, -1):
-            before = self._tokenizer.decode(self._recent[start:], skip_special_tokens=False)
-            text = self._tokenizer.decode([*self._recent[start:], token_id], skip_special_tokens=False)
+        recent, decode = list(self._recent), self._tokenizer.decode
+        for start in range(len(recent) - 1, -1, -1):
+            before = decode(recent[start:], skip_special_tokens=False)
+            text = decode([*recent[start:], token_id], skip_special_tokens=False)
             if not text.endswith(REPLACEMENT):
                 return text[len(before.rstrip(REPLACEMENT)) :]
         return ""
