@@ -3,7 +3,7 @@
     python scripts/bench_hostile.py [--only TEXT] [--max-gap-ms 50]
 
 Gateway and fake engine run in processes of their own. While each request is on its way, a stream of another client goes
-on; its longest silence, less one engine step, is how long the gateway's loop was held.
+on; and the gateway is asked for its health all the time: the longest answer is how long its loop was held.
 """
 
 from __future__ import annotations
@@ -29,6 +29,33 @@ from smg_trio.wire.addresses import parse_worker_url
 
 ROOT = Path(__file__).resolve().parents[1]
 STEP_S = 0.005
+
+
+class Pings(threading.Thread):
+    """Asks for the gateway's health all the time; says how long the longest answer since `reset` took.
+
+    A stream's silence may be its engine's, which a hostile constraint holds up as well; this one is the loop's alone.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.port = port
+        self.longest = 0.0
+        self.asked = 0.0
+
+    def run(self) -> None:
+        """Ask until the gateway is gone."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        while True:
+            self.asked = time.perf_counter()
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+            self.longest = max(self.longest, time.perf_counter() - self.asked)
+            time.sleep(0.002)
+
+    def reset(self) -> None:
+        """Measure anew."""
+        self.longest = 0.0
 
 
 class Stream(threading.Thread):
@@ -78,14 +105,20 @@ def main() -> int:
         gateway, port = _start(stack, directory, options.max_model_len)
         stream = Stream(port)
         stream.start()
+        pings = Pings(port)
+        pings.start()
         time.sleep(1)
         stream.reset()
+        pings.reset()
         time.sleep(2)
-        print(f"{'undisturbed':45} gap {1000 * (stream.longest - STEP_S):8.1f} ms   rss {_rss_mb(gateway.pid):7.1f} MB")
+        print(
+            f"  {'undisturbed':43} loop {1000 * pings.longest:7.1f}  stream {1000 * (stream.longest - STEP_S):7.1f} ms   "
+            f"rss {_rss_mb(gateway.pid):7.1f} MB"
+        )
         bad = 0
         for name, request in REQUESTS.items():
             if options.only in name and not (options.skip and options.skip in name):
-                bad += _measure(name, request, port, gateway.pid, stream, options.max_gap_ms)
+                bad += _measure(name, request, port, gateway.pid, stream, pings, options.max_gap_ms)
         if stream.lost or gateway.poll() is not None:
             print("the other client's stream was lost:", stream.lost)
             bad += 1
@@ -127,21 +160,25 @@ def _is_ready(port: int) -> bool:
         connection.close()
 
 
-def _measure(name: str, request: HostileRequest, port: int, pid: int, stream: Stream, limit_ms: float) -> int:
+def _measure(
+    name: str, request: HostileRequest, port: int, pid: int, stream: Stream, pings: Pings, limit_ms: float
+) -> bool:
     body = request.body()
     before = _rss_mb(pid)
     _forget_peak(pid)
     stream.reset()
+    pings.reset()
     began = time.perf_counter()
     status, shown = _send(port, request, body)
     took = time.perf_counter() - began
     time.sleep(0.05)
     gap = 1000 * (max(stream.longest, time.perf_counter() - stream.last) - STEP_S)
     peak, after = _rss_mb(pid, "VmHWM"), _rss_mb(pid)
-    wrong = status not in request.statuses or (limit_ms > 0 and gap > limit_ms)
-    mark = "!!" if status not in request.statuses else "! " if gap > 50 else "  "
+    held = 1000 * max(pings.longest, time.perf_counter() - pings.asked)
+    wrong = status not in request.statuses or (limit_ms > 0 and held > limit_ms)
+    mark = "!!" if status not in request.statuses else "! " if held > 50 else "  "
     print(
-        f"{mark}{name:43} gap {gap:8.1f} ms   {status} in {took:6.2f} s   body {len(body) / 1e6:6.1f} MB   "
+        f"{mark}{name:43} loop {held:7.1f}  stream {gap:7.1f} ms   {status} in {took:6.2f} s   body {len(body) / 1e6:6.1f} MB   "
         f"rss {before:6.1f} peak +{peak - before:6.1f} kept +{after - before:6.1f}   {shown[:110]}",
         flush=True,
     )

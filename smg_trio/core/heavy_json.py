@@ -23,6 +23,8 @@ MAX_VALUES: Final = 5_000_000
 """Values in a body, as far as commas and brackets tell: 1,024 prompts of 4,000 token ids are as many."""
 MAX_CONTAINERS: Final = 500_000
 """Arrays and objects in a body, as far as brackets tell: 0.2 GB of memory, and 20 ms to free them."""
+MAX_TEXTS: Final = 1_000_000
+"""Strings in a body, members' names among them, as far as quotation marks tell."""
 
 LIGHT_BYTES: Final = 1 << 20
 """A larger body is heavy whatever it holds: 1 MiB of text with escapes takes 7 ms."""
@@ -85,20 +87,23 @@ def weight(value: Any, limit: int) -> int:
 
 
 def check_counts(body: bytes) -> None:
-    """Refuse a body of too many values, at a glance: commas and brackets count, within text too.
+    """Refuse a body of too many values, at a glance: commas, brackets and quotation marks count, within text too.
 
     Raises:
         TooManyValues: of status 413.
     """
-    values = containers = 0
+    values = containers = quotes = 0
     for start in range(0, len(body), _COUNTED_AT_ONCE):
         end = start + _COUNTED_AT_ONCE
         containers += body.count(b"[", start, end) + body.count(b"{", start, end)
         values += body.count(b",", start, end)
+        quotes += body.count(b'"', start, end)
         if containers > MAX_CONTAINERS:
             raise TooManyValues(f"The request body holds more than {MAX_CONTAINERS} arrays and objects.")
         if values > MAX_VALUES:
             raise TooManyValues(f"The request body holds more than {MAX_VALUES} values.")
+        if quotes > 2 * MAX_TEXTS:
+            raise TooManyValues(f"The request body holds more than {MAX_TEXTS} strings.")
 
 
 def decode_heavy(text: str, decoder: json.JSONDecoder, depth: int) -> Any:

@@ -30,8 +30,8 @@ _process_tag = token_hex(4)
 _sequence = count()
 
 
-_BEGUN_AT_ONCE = 100_000
-"""Prompt tokens of the choices begun before other tasks get their turn: looking through them takes 4 ms."""
+_BEGUN_AT_ONCE = 20_000
+"""Prompt tokens of the choices begun before other tasks get their turn: looking through them takes a millisecond."""
 _CHOICE_TOKENS = 1_000
 """What a choice costs beside its prompt, in tokens of one."""
 

@@ -28,7 +28,7 @@ from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
 from smg_trio.pipeline.sampling import resolve_sampling
 from smg_trio.pipeline.text_room import MAX_TEXT_TOKENS, TextRoom
-from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 
 Result = TypeVar("Result")
@@ -189,6 +189,7 @@ class Preparer:
                     n=request.n,
                     stream=request.stream,
                     hints=hints,
+                    prompt_param="prompt",
                 )
                 for index, prompt in enumerate(_encode_prompts(request, model, room))
             ]
@@ -218,6 +219,7 @@ def finish_preparing(
     stream: bool = False,
     hints: EngineHints = NO_HINTS,
     plan: AnswerPlan = PLAIN_TEXT,
+    prompt_param: str = "messages",
 ) -> PreparedRequest:
     """What every endpoint does once it has a prompt: truncate if asked, resolve sampling, note what to show."""
     prompt = _truncate(prompt, fields, max_model_len)
@@ -226,7 +228,7 @@ def finish_preparing(
         raise ContextLengthExceeded(
             f"This model's maximum context length is {max_model_len} tokens. However, your prompt has {length} input "
             "tokens, which leaves no room for output. Please reduce the length of the input prompt.",
-            param="messages" if prompt.text is not None else "prompt",
+            param=prompt_param,
         )
     sampling = resolve_sampling(fields, model.text, prompt_length=length, max_model_len=max_model_len)
     return PreparedRequest(
@@ -291,6 +293,8 @@ def _render_and_encode(
         raise InvalidRequest(
             f"The template arguments are larger than {MAX_TOOLS_WEIGHT} characters.", param="chat_template_kwargs"
         )
+    if weight(request.messages, MAX_RENDERED_CHARS) > MAX_RENDERED_CHARS:
+        raise InvalidRequest(f"The messages are larger than {MAX_RENDERED_CHARS} characters.", param="messages")
     text = template.render(
         template.prepare(request.messages),
         tools=request.tools or None,

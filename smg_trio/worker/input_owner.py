@@ -21,8 +21,8 @@ SEND_LIMIT_S = 10.0
 
 _TURN = 64
 """Commands carried out before other tasks get their turn."""
-_LARGE_FRAME_BYTES = 65_536
-"""Other tasks get their turn after a larger request: it took a millisecond to encode."""
+_LARGE_FRAME_BYTES = 16_384
+"""Other tasks get their turn after a larger request."""
 
 
 class InputOwner:

@@ -31,8 +31,11 @@ async def parse_function_call(gateway: Gateway, request: Request) -> Response:
         parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(None, asked.parser, schemas)
     except ConfigError:
         raise InvalidRequest(f"Unknown tool parser: {asked.parser}", param="tool_call_parser") from None
-    events = await gateway.preparer.off_loop_if_long(len(asked.text), lambda: _read(parser, asked.text))
-    return json_response(function_call_body(events))
+
+    def work() -> bytes:
+        return function_call_body(_read(parser, asked.text))
+
+    return json_response(await gateway.preparer.off_loop_if_long(len(asked.text), work))
 
 
 async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
@@ -42,8 +45,11 @@ async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
         parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(asked.parser, None)
     except ConfigError:
         raise InvalidRequest(f"Unknown reasoning parser: {asked.parser}", param="reasoning_parser") from None
-    events = await gateway.preparer.off_loop_if_long(len(asked.text), lambda: _read(parser, asked.text))
-    return json_response(reasoning_body(events))
+
+    def work() -> bytes:
+        return reasoning_body(_read(parser, asked.text))
+
+    return json_response(await gateway.preparer.off_loop_if_long(len(asked.text), work))
 
 
 def _parses_nothing(name: str) -> bool:
