@@ -135,6 +135,8 @@ class ZmqLink:
         self._identity_of_descriptor: dict[int, bytes] = {}
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_poller: _Poller | None = None
+        self.keep_origins = False
+        self._origins: list[zmq.Frame] = []
         self._max_peers = max_peers
         self._port = int(address.rpartition(":")[2]) if max_peers is not None else 0
         self._connections: OrderedDict[int, None] = OrderedDict()
@@ -166,6 +168,8 @@ class ZmqLink:
         if self._poller.closed:
             raise LinkClosed
         receive = self._receive_identified if self._is_router else self._receive_plain
+        if self._origins:
+            self._origins.clear()
         batch: list[list[bytes]] = []
         try:
             batch.append(receive())
@@ -181,11 +185,21 @@ class ZmqLink:
     def _receive_plain(self) -> list[bytes]:
         receive = self._socket.recv
         frame = receive(_NOBLOCK, copy=False)
+        if self.keep_origins:
+            self._origins.append(frame)
         frames = [frame.bytes]
         while frame.more:
             frame = receive(_NOBLOCK, copy=False)
             frames.append(frame.bytes)
         return frames
+
+    def origin(self, index: int) -> int | None:
+        """See `Link.origin`."""
+        if index >= len(self._origins):
+            return None
+        with contextlib.suppress(zmq.ZMQError):
+            return int(self._origins[index].get(zmq.SRCFD))
+        return None
 
     def _receive_identified(self) -> list[bytes]:
         # The frames of a message carry the descriptor of the connection they came by: it is what

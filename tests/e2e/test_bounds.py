@@ -62,7 +62,12 @@ BEYOND: dict[str, tuple[str, Callable[[], dict[str, Any]], int, str | None]] = {
     "tokenize": ("/tokenize", lambda: {"prompt": "a b " * 1_500_000}, 400, "prompt"),
     "tokenize_texts": ("/v1/tokenize", lambda: {"prompt": ["a"] * 1025}, 400, "prompt"),
     "tools": (CHAT, lambda: {"tools": [tool({"description": "x" * MAX_TOOLS_WEIGHT})]}, 400, "tools"),
-    "tools_forced": (CHAT, lambda: {"tools": [tool({"description": "word " * 60_000})], "tool_choice": "required"}, 400, "tools"),
+    "tools_forced": (
+        CHAT,
+        lambda: {"tools": [tool({"description": "word " * 60_000})], "tool_choice": "required"},
+        400,
+        "tools",
+    ),
     "template_arguments": (
         CHAT,
         lambda: {"chat_template_kwargs": {"a": [1] * (MAX_TOOLS_WEIGHT // 8)}},

@@ -148,3 +148,24 @@ async def test_streams_go_on_and_engines_come_while_strangers_do_what_they_like(
             stop.set()
             await trio.to_thread.run_sync(attacker.join)
         await bench.wait_idle()
+
+
+async def test_garbage_on_the_output_socket_of_another_process_ends_no_stream(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, COUNTING, engine={"step_time_s": 0.003}) as bench:
+        expected = await stream(bench)
+        address = parse_worker_url(bench.urls[0]).output
+        with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
+            stranger.set(zmq.LINGER, 0)
+            stranger.connect(address)
+
+            async def write() -> None:
+                while True:
+                    with suppress(zmq.Again):
+                        stranger.send_multipart([b"\xc1garbage", b"x"], zmq.NOBLOCK)
+                    await trio.lowlevel.checkpoint()
+
+            bench.nursery.start_soon(write)
+            assert await stream(bench) == expected
+            assert bench.worker.state is WorkerState.READY
+            assert bench.engine.aborts == []
+            bench.nursery.cancel_scope.cancel()
