@@ -29,6 +29,7 @@ from smg_trio.wire.addresses import parse_worker_url
 
 ROOT = Path(__file__).resolve().parents[1]
 STEP_S = 0.005
+_PAUSE = threading.Event()
 
 
 class Pings(threading.Thread):
@@ -51,7 +52,7 @@ class Pings(threading.Thread):
             connection.request("GET", "/health")
             connection.getresponse().read()
             self.longest = max(self.longest, time.perf_counter() - self.asked)
-            time.sleep(0.002)
+            _PAUSE.wait(0.002)
 
     def reset(self) -> None:
         """Measure anew."""
@@ -107,13 +108,13 @@ def main() -> int:
         stream.start()
         pings = Pings(port)
         pings.start()
-        time.sleep(1)
+        _PAUSE.wait(1)
         stream.reset()
         pings.reset()
-        time.sleep(2)
+        _PAUSE.wait(2)
         print(
-            f"  {'undisturbed':43} loop {1000 * pings.longest:7.1f}  stream {1000 * (stream.longest - STEP_S):7.1f} ms   "
-            f"rss {_rss_mb(gateway.pid):7.1f} MB"
+            f"  {'undisturbed':43} loop {1000 * pings.longest:7.1f}  "
+            f"stream {1000 * (stream.longest - STEP_S):7.1f} ms   rss {_rss_mb(gateway.pid):7.1f} MB"
         )
         bad = 0
         for name, request in REQUESTS.items():
@@ -145,7 +146,7 @@ def _start(stack: ExitStack, directory: str, max_model_len: int) -> tuple[subpro
         found = re.search(r"listening on \S*:(\d+)", log.read_text())
         if found and _is_ready(int(found[1])):
             return gateway, int(found[1])
-        time.sleep(0.1)
+        _PAUSE.wait(0.1)
     raise SystemExit(log.read_text())
 
 
@@ -171,14 +172,15 @@ def _measure(
     began = time.perf_counter()
     status, shown = _send(port, request, body)
     took = time.perf_counter() - began
-    time.sleep(0.05)
+    _PAUSE.wait(0.05)
     gap = 1000 * (max(stream.longest, time.perf_counter() - stream.last) - STEP_S)
     peak, after = _rss_mb(pid, "VmHWM"), _rss_mb(pid)
     held = 1000 * max(pings.longest, time.perf_counter() - pings.asked)
     wrong = status not in request.statuses or (limit_ms > 0 and held > limit_ms)
     mark = "!!" if status not in request.statuses else "! " if held > 50 else "  "
     print(
-        f"{mark}{name:43} loop {held:7.1f}  stream {gap:7.1f} ms   {status} in {took:6.2f} s   body {len(body) / 1e6:6.1f} MB   "
+        f"{mark}{name:43} loop {held:7.1f}  stream {gap:7.1f} ms   {status} in {took:6.2f} s   "
+        f"body {len(body) / 1e6:6.1f} MB   "
         f"rss {before:6.1f} peak +{peak - before:6.1f} kept +{after - before:6.1f}   {shown[:110]}",
         flush=True,
     )

@@ -1,4 +1,4 @@
-"""``launch``, in a process that writes down how many tasks it has when it is sent SIGUSR1: into the file named first."""
+"""The command line, in a process that writes into the file named first how many tasks it has, at each SIGUSR1."""
 
 from __future__ import annotations
 

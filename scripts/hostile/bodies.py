@@ -52,13 +52,13 @@ def _body(base: Mapping[str, Any], fields: Mapping[str, Any]) -> Callable[[], by
     return make
 
 
-def inside(field_name: str, filling: bytes) -> Callable[[], bytes]:
-    """A chat body one field of which is this JSON text."""
+def inside(field_name: str, filling: Callable[[], bytes]) -> Callable[[], bytes]:
+    """A chat body one field of which is the JSON text that `filling` makes."""
     return lambda: (
         b'{"model":"demo","max_tokens":2,"messages":[{"role":"user","content":"hi"}],"%b":%b}'
         % (
             field_name.encode(),
-            filling,
+            filling(),
         )
     )
 
@@ -96,25 +96,23 @@ def _requests() -> dict[str, HostileRequest]:
     ) -> None:
         made[name] = HostileRequest(path, make, statuses, headers)
 
-    add("json: 100,000 nested arrays", CHAT, inside("x", b"[" * 100_000 + b"]" * 100_000), (400,))
-    add("json: 2 M empty arrays, unread field", CHAT, lambda: inside("x", array_text(b"[]", 2_000_000))())
-    add(
-        "json: 2 M empty arrays, messages", CHAT, lambda: inside("x", b'1,"messages":' + array_text(b"[]", 2_000_000))()
-    )
-    add("json: 20 M empty arrays", CHAT, lambda: inside("x", array_text(b"[]", 20_000_000))())
-    add("json: 10 M integers", CHAT, lambda: inside("x", array_text(b"1", 10_000_000))())
-    add("json: 5 M empty strings", CHAT, lambda: inside("x", array_text(b'""', 5_000_000))())
-    add("json: 1 M keys", CHAT, lambda: inside("x", json.dumps({f"k{i}": i for i in range(1_000_000)}).encode())())
-    add("json: 64 MiB of text escapes", CHAT, lambda: inside("x", b'"' + b"\\n" * (32 * MIB) + b'"')())
+    add("json: 100,000 nested arrays", CHAT, inside("x", lambda: b"[" * 100_000 + b"]" * 100_000), (400,))
+    add("json: 2 M empty arrays, unread field", CHAT, inside("x", lambda: array_text(b"[]", 2_000_000)))
+    add("json: 2 M empty arrays, messages", CHAT, inside("messages", lambda: array_text(b"[]", 2_000_000)))
+    add("json: 20 M empty arrays", CHAT, inside("x", lambda: array_text(b"[]", 20_000_000)))
+    add("json: 10 M integers", CHAT, inside("x", lambda: array_text(b"1", 10_000_000)))
+    add("json: 5 M empty strings", CHAT, inside("x", lambda: array_text(b'""', 5_000_000)))
+    add("json: 1 M keys", CHAT, inside("x", lambda: json.dumps({f"k{i}": i for i in range(1_000_000)}).encode()))
+    add("json: 64 MiB of text escapes", CHAT, inside("x", lambda: b'"' + b"\\n" * (32 * MIB) + b'"'))
     add(
         "json: 64 MiB of surrogate pairs",
         CHAT,
-        lambda: inside("x", b'"' + b"\\ud83d\\ude00" * (64 * MIB // 12) + b'"')(),
+        inside("x", lambda: b'"' + b"\\ud83d\\ude00" * (64 * MIB // 12) + b'"'),
     )
-    add("json: number of 4 M digits", CHAT, lambda: inside("max_tokens", b"9" * 4_000_000)(), (400,))
-    add("json: float of 4 M digits", CHAT, lambda: inside("temperature", b"0." + b"1" * 4_000_000)())
-    add("json: 1 M floats of 300 digits", CHAT, lambda: inside("x", array_text(b"0." + b"1" * 300, 200_000))())
-    add("json: 100 k integers of 4,000 digits", CHAT, lambda: inside("x", array_text(b"7" * 4000, 10_000))())
+    add("json: number of 4 M digits", CHAT, inside("max_tokens", lambda: b"9" * 4_000_000), (400,))
+    add("json: float of 4 M digits", CHAT, inside("temperature", lambda: b"0." + b"1" * 4_000_000))
+    add("json: 1 M floats of 300 digits", CHAT, inside("x", lambda: array_text(b"0." + b"1" * 300, 200_000)))
+    add("json: 100 k integers of 4,000 digits", CHAT, inside("x", lambda: array_text(b"7" * 4000, 10_000)))
     add("messages: 1 M", CHAT, chat(messages=lambda: HI * 1_000_000))
     add(
         "messages: one of 64 MiB", CHAT, chat(messages=lambda: [{"role": "user", "content": "word " * (64 * MIB // 5)}])
@@ -202,7 +200,7 @@ def _requests() -> dict[str, HostileRequest]:
         chat(tools=lambda: [tool(f'"\\\n<|im_end|>{i}' * 20) for i in range(1_000)], tool_choice="required"),
     )
     add("template kwargs: 500 k entries", CHAT, chat(chat_template_kwargs=lambda: {f"k{i}": i for i in range(500_000)}))
-    add("template kwargs: nested 120", CHAT, inside("chat_template_kwargs", b'{"a":' * 120 + b"1" + b"}" * 120))
+    add("template kwargs: nested 120", CHAT, inside("chat_template_kwargs", lambda: b'{"a":' * 120 + b"1" + b"}" * 120))
     add("template of the request", CHAT, chat(chat_template="{% for i in range(10**9) %}x{% endfor %}"), (400,))
     add(
         "schema: 100,000 enum values",

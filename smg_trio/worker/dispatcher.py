@@ -62,7 +62,7 @@ class _Sources:
         self._undecodable = 0
         self._kept = self._counted = False
         self._log = RefusalLog()
-        self.watching = True
+        self.watching = link.keep_origins = True
 
     def look_at_ranks(self) -> None:
         """Before each batch: engines that came or went have other connections than those before."""
