@@ -51,9 +51,9 @@ _ENDS: Final = {"[": "],", "{": "},", '"': '",'}
 
 
 class TooManyValues(InvalidRequest):
-    """A body whose values alone would take too much memory."""
+    """The body holds so many values that they alone would take too much memory."""
 
-    code = "request_too_large"
+    code = "too_many_values"
     status = 413
 
 
