@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -22,7 +21,7 @@ EXPLAINED_S = 5.0
 """A failure so soon after a fault of an engine is that fault's."""
 PATIENCE_S = 60.0
 
-_OF_ENGINES = ("engine_dead", "no_available_workers", "engine died", "api_error", "response.failed", "server_error")
+_OF_ENGINES = ("engine_dead", "no_available_workers", "overloaded_error", "response.failed")
 
 Tokens = Callable[[int, int], int]
 
@@ -45,7 +44,8 @@ class Account:
         if not wrong:
             self.ends[kind] += 1
         elif self.last_fault >= began - EXPLAINED_S and any(word in wrong for word in _OF_ENGINES):
-            self.ends["failed with an engine: " + re.sub(r"[^a-zA-Z ]+", " ", wrong)[-60:]] += 1
+            word = next(word for word in _OF_ENGINES if word in wrong)
+            self.ends[f"{kind}, failed with an engine: {word}"] += 1
         else:
             self.ends[f"{kind}, failed"] += 1
             self.faults.append(f"{kind}: {wrong}")
@@ -114,7 +114,7 @@ class Traffic:
 
     def _stream_fault(self, body: dict[str, Any], answer: httpx.Response) -> str:
         if answer.status_code != 200:
-            return f"status {answer.status_code}: {answer.text[:200]}"
+            return f"status {answer.status_code}: {answer.text[-400:]}"
         lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line.startswith("data: ")]
         if not lines or lines[-1] != "[DONE]":
             return f"ended with {lines[-1:]}"
@@ -130,7 +130,7 @@ class Traffic:
         body = self._body(self._random.randint(1, 60)) | {"prompt": ["one", "two"], "n": self._random.randint(2, 5)}
         answer = await self._http.post(COMPLETIONS, json=body)
         if answer.status_code != 200:
-            return f"status {answer.status_code}: {answer.text[:200]}"
+            return f"status {answer.status_code}: {answer.text[-400:]}"
         choices = answer.json()["choices"]
         if len(choices) != 2 * body["n"]:
             return f"{len(choices)} choices"
@@ -145,11 +145,13 @@ class Traffic:
         body = self._chat(2_000) | {"stream": True, "n": self._random.choice((1, 3))}
         seen, enough = 0, self._random.randint(0, 40)
         async with self._http.stream("POST", CHAT, json=body) as answer:
+            if answer.status_code != 200:
+                return f"status {answer.status_code}: {(await answer.aread()).decode()[-400:]}"
             async for line in answer.aiter_lines():
                 seen += 1
                 if seen >= enough or '"error"' in line:
                     break
-        return "" if answer.status_code == 200 else f"status {answer.status_code}"
+        return ""
 
     async def _bad_request(self) -> str:
         fields, path = self._random.choice(_BAD)
@@ -168,7 +170,7 @@ class Traffic:
             while piece := await stream.receive_some(self._random.randint(1, 2_000)):
                 received += piece
                 await trio.sleep(0.01)
-        return "" if b"[DONE]" in received and b'"error"' not in received else f"ended with {received[-200:]!r}"
+        return "" if b"[DONE]" in received and b'"error"' not in received else f"ended with {received[-400:]!r}"
 
     async def _big_prompt(self) -> str:
         text = "word " * self._random.randint(2_000, 7_000)
@@ -180,26 +182,26 @@ class Traffic:
         kind = self._random.choice((f'"x": [{numbers}]', f'"x": "{escapes}"'))
         body = json.dumps(self._chat(2))[:-1] + f", {kind}}}"
         answer = await self._http.post(CHAT, content=body, headers={"content-type": "application/json"})
-        return "" if answer.status_code == 200 else f"status {answer.status_code}: {answer.text[:200]}"
+        return "" if answer.status_code == 200 else f"status {answer.status_code}: {answer.text[-400:]}"
 
     async def _tools(self) -> str:
         choice = self._random.choice(("auto", "required", {"type": "function", "function": {"name": "f"}}))
         body = self._chat(40) | {"tools": _TOOLS, "tool_choice": choice, "stream": self._random.random() < 0.5}
         answer = await self._http.post(CHAT, json=body)
         failed = answer.status_code != 200 or '"error"' in answer.text
-        return f"status {answer.status_code}: {answer.text[-200:]}" if failed else ""
+        return f"status {answer.status_code}: {answer.text[-400:]}" if failed else ""
 
     async def _messages(self) -> str:
         body = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}], "stream": True}
         answer = await self._http.post("/v1/messages", json=body)
         ended = answer.status_code == 200 and "message_stop" in answer.text and "event: error" not in answer.text
-        return "" if ended else f"status {answer.status_code}: {answer.text[-200:]}"
+        return "" if ended else f"status {answer.status_code}: {answer.text[-400:]}"
 
     async def _response(self) -> str:
         body = {"model": MODEL, "max_output_tokens": 20, "input": "hi", "store": self._random.random() < 0.3}
         answer = await self._http.post("/v1/responses", json=body)
         if answer.status_code != 200:
-            return f"status {answer.status_code}: {answer.text[:200]}"
+            return f"status {answer.status_code}: {answer.text[-400:]}"
         if body["store"]:
             answer = await self._http.delete(f"/v1/responses/{answer.json()['id']}")
         return "" if answer.status_code == 200 else f"status {answer.status_code} for deleting"
