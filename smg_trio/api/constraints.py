@@ -27,11 +27,15 @@ from smg_trio.api.fields import (
 from smg_trio.api.regexes import check_regex
 from smg_trio.api.schemas import check_schema
 from smg_trio.core.errors import InvalidRequest
+from smg_trio.core.heavy_json import weight
 from smg_trio.core.requests import StructuredKind, StructuredOutput
 
 MAX_SCHEMA_DEPTH = 64
 """vLLM's own bound on the nesting of a schema (0.32, ``sampling_params.py``)."""
 _TAG_WRAPPER_DEPTH = 16
+MAX_CONSTRAINT_WEIGHT = 262_144
+"""Characters of a constraint, each value in it counted as eight more: engines compile it while their streams wait, and
+OpenAI takes less than half of it."""
 
 Constraint = tuple[StructuredKind, Any]
 
@@ -125,18 +129,26 @@ def _json_schema_format(format_: dict[str, Any]) -> Any:
 def _structural_tag_format(format_: dict[str, Any]) -> str:
     if "format" not in format_ and not ("structures" in format_ and "triggers" in format_):
         raise refuse("response_format", "a structural tag needs 'format', or 'structures' and 'triggers'")
+    check_weight(format_, "response_format")
     wire_safe(format_, "response_format")
     return _structural_tag(json.dumps(format_), "response_format")
 
 
 def read_schema(value: Any, param: str) -> Any:
     """A JSON schema as an object or as JSON text (kept as it came)."""
+    check_weight(value, param)
     loaded = _load_text(value, param) if isinstance(value, str) else value
     if nests_deeper(loaded, MAX_SCHEMA_DEPTH):
         raise refuse(param, f"the schema may nest at most {MAX_SCHEMA_DEPTH} levels")
     check_schema(mapping(loaded, param), param)
     wire_safe(loaded, param)
     return value
+
+
+def check_weight(value: Any, param: str) -> None:
+    """Refuse a constraint that is too large, before anything of it is read."""
+    if weight(value, MAX_CONSTRAINT_WEIGHT) > MAX_CONSTRAINT_WEIGHT:
+        raise refuse(param, f"a constraint may have at most {MAX_CONSTRAINT_WEIGHT} characters")
 
 
 def _load_text(value: str, param: str) -> Any:
@@ -147,6 +159,7 @@ def _load_text(value: str, param: str) -> Any:
 
 
 def _choice(value: Any, param: str) -> list[str]:
+    check_weight(value, param)
     options = array_of(string)(value, param)
     if not options:
         raise refuse(param, "must not be an empty array")
@@ -160,12 +173,14 @@ def _json_object(value: Any, param: str) -> bool:
 
 
 def _grammar(value: Any, param: str) -> str:
+    check_weight(value, param)
     if not string(value, param).strip():
         raise refuse(param, "must not be an empty grammar")
     return cast(str, value)
 
 
 def _structural_tag(value: Any, param: str) -> str:
+    check_weight(value, param)
     tag = _load_text(filled_string(value, param), param)
     if nests_deeper(mapping(tag, param), MAX_SCHEMA_DEPTH + _TAG_WRAPPER_DEPTH):
         raise refuse(param, "the structural tag is nested too deeply")

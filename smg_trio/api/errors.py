@@ -23,9 +23,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from smg_trio.api.sse import data_event
 from smg_trio.core.errors import InvalidRequest, Overloaded, SmgError, Unauthorized
+from smg_trio.core.heavy_json import MAX_DEPTH, check_counts, decode_heavy, is_heavy
 
-MAX_DEPTH = 128
-"""How deep arrays and objects of a body may nest; everything that walks a body later can recurse safely."""
+_ENCODED_AT_ONCE = 1 << 20
+_SHOWN_MESSAGE_CHARS = 4_000
+_SHOWN_PARAM_CHARS = 256
 
 Headers = list[tuple[str, str]]
 
@@ -58,7 +60,19 @@ def error_view(exc: BaseException) -> ErrorView:
     if fault is None:
         return ErrorView(500, "server_error", "internal_error", None, "internal error")
     kind = _TYPES.get(fault.status) or ("invalid_request_error" if fault.status < 500 else "server_error")
-    return ErrorView(fault.status, kind, fault.code, getattr(fault, "param", None), fault.message)
+    param = getattr(fault, "param", None)
+    return ErrorView(
+        fault.status,
+        kind,
+        fault.code,
+        param if param is None else _shortened(param, _SHOWN_PARAM_CHARS),
+        _shortened(fault.message, _SHOWN_MESSAGE_CHARS),
+    )
+
+
+def _shortened(text: str, limit: int) -> str:
+    """A client's own words may stand in it, and there is no end to them."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def error_body(exc: BaseException) -> bytes:
@@ -102,7 +116,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise MalformedJson(f"The request body is not valid JSON: {name} is not a JSON value.")
 
 
-decode_json = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+decode_json = _decoder.decode
 """JSON text to values, as `json.loads`, but without its NaN and Infinity (`MalformedJson`)."""
 
 
@@ -110,13 +125,19 @@ def load_json(body: bytes) -> dict[str, Any]:
     """Read a request body.
 
     UTF-8 (a byte order mark is skipped); ``NaN`` and ``Infinity`` are refused; of duplicate keys the last
-    wins; at most `MAX_DEPTH` levels; no lone surrogates (no tokenizer and no wire can carry them).
+    wins; at most `MAX_DEPTH` levels; no lone surrogates (no tokenizer and no wire can carry them). Heavy
+    bodies (`heavy_json.is_heavy`) belong into a thread.
 
     Raises:
-        MalformedJson: for anything that is not such a JSON object; never anything else.
+        MalformedJson: for anything that is not such a JSON object.
+        TooManyValues: for one of more values than fit.
     """
+    heavy = is_heavy(body)
+    if heavy:
+        check_counts(body)
     try:
-        loaded = decode_json(body.decode("utf-8").removeprefix("\ufeff"))
+        text = body.decode("utf-8").removeprefix("\ufeff")
+        loaded = decode_heavy(text, _decoder, MAX_DEPTH) if heavy else decode_json(text)
     except UnicodeDecodeError as exc:
         raise MalformedJson("The request body is not valid UTF-8.") from exc
     except json.JSONDecodeError as exc:
@@ -150,7 +171,19 @@ def _children(node: dict[str, Any] | list[Any]) -> list[Any]:
 
 
 def _refuse_lone_surrogates(loaded: dict[str, Any]) -> None:
+    # Text after text, so that other threads get their turn; a key is a text too.
+    pending: list[Any] = [loaded]
     try:
-        json.dumps(loaded, ensure_ascii=False).encode("utf-8")
+        while pending:
+            node = pending.pop()
+            if isinstance(node, str):
+                if not node.isascii():
+                    for start in range(0, len(node), _ENCODED_AT_ONCE):
+                        node[start : start + _ENCODED_AT_ONCE].encode("utf-8")
+            elif isinstance(node, dict):
+                pending.extend(node)
+                pending.extend(node.values())
+            elif isinstance(node, list):
+                pending.extend(node)
     except UnicodeEncodeError as exc:
         raise MalformedJson("The request body holds a lone surrogate, which is not text.") from exc

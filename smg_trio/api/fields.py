@@ -16,6 +16,7 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from smg_trio.core.errors import InvalidRequest
+from smg_trio.core.heavy_json import weight
 
 T = TypeVar("T")
 Reader = Callable[[Any, str], Any]
@@ -201,6 +202,10 @@ def read_fields(obj: Mapping[str, Any], readers: Mapping[str, Reader], prefix: s
     return found
 
 
+MAX_PASSED_THROUGH = 262_144
+"""Characters of a value that is passed through to the engine, each value in it counted as eight more."""
+
+
 def wire_safe(value: Any, param: str) -> Any:
     """Any JSON value that msgpack can carry: integers of -2**63 .. 2**64-1, at any depth."""
     pending = [value]
@@ -217,4 +222,6 @@ def wire_safe(value: Any, param: str) -> Any:
 
 def wire_mapping(value: Any, param: str) -> dict[str, Any]:
     """An object that msgpack can carry."""
-    return dict(wire_safe(mapping(value, param), param))
+    if weight(mapping(value, param), MAX_PASSED_THROUGH) > MAX_PASSED_THROUGH:
+        raise refuse(param, f"at most {MAX_PASSED_THROUGH} characters are allowed")
+    return dict(wire_safe(value, param))

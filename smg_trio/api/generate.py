@@ -15,7 +15,7 @@ from smg_trio.api.fields import Reader, boolean, integer, mapping, read_fields, 
 from smg_trio.api.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.openai.chat import read_request_id
 from smg_trio.api.openai.completions import CompletionRequest, Prompt, parse_prompts
-from smg_trio.api.sampling import SamplingFields, choices, parse_sampling
+from smg_trio.api.sampling import SamplingFields, check_choices, choices, parse_sampling
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 
 _OWN_NAMES: Final = {
@@ -68,11 +68,13 @@ def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
     parameters = found.get("sampling_params", {})
     top = found.get("top_logprobs_num", 0)
     sampling = _sampling(obj, parameters, limits, top if shown else None, top if shown and start >= 0 else None)
+    prompts, n = _prompts(obj, limits), _choices(obj, parameters, limits)
+    check_choices(len(prompts), n, limits)
     completion = CompletionRequest(
         model=found.get("model", ""),
-        prompts=_prompts(obj, limits),
+        prompts=prompts,
         sampling=sampling,
-        n=_choices(obj, parameters, limits),
+        n=n,
         stream=found.get("stream", False),
         logprobs=sampling.logprobs,
         request_id=found.get("rid"),

@@ -14,6 +14,7 @@ class RequestLimits:
         max_n: choices per prompt (vLLM's bound is 16384; OpenAI's is 128).
         max_stop_strings: stop strings per request.
         max_prompts: prompts in one completions request.
+        max_choices: answers in one request, prompts times choices; each is an engine request of its own.
         trust_chat_template: whether a request may bring its own chat template (it runs, sandboxed, here).
     """
 
@@ -21,6 +22,7 @@ class RequestLimits:
     max_n: int = 128
     max_stop_strings: int = 4
     max_prompts: int = 1024
+    max_choices: int = 4096
     trust_chat_template: bool = False
 
 

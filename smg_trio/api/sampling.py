@@ -36,6 +36,13 @@ from smg_trio.core.requests import RepetitionDetection, StructuredOutput
 
 MAX_BAD_WORDS = 128
 MAX_LOGPROB_TOKEN_IDS = 128
+MAX_TOKEN_IDS = 131_072
+"""Ids in a list of them (`stop_token_ids`, `allowed_token_ids`, `logit_bias`): most vocabularies have no more, and
+looking at so many takes 5 ms."""
+MAX_STOP_CHARS = 1_024
+"""Of one stop string: what looks for it has a state of some 300 bytes for each character."""
+MAX_BAD_WORD_CHARS = 1_024
+"""Of one bad word: engines take 1,024 tokens of all of them."""
 _MAX_TOP_K = 2**31 - 1
 _MAX_SALT_CHARS = 128
 _SALT_FORBIDDEN = frozenset("@/\\\x00")
@@ -177,6 +184,12 @@ def choices(value: Any, limits: RequestLimits) -> int:
     return 1 if value is None else int(reader(value, "n"))
 
 
+def check_choices(prompts: int, n: int, limits: RequestLimits) -> None:
+    """Refuse a request of more answers than one may have: each is a request of its own to an engine."""
+    if prompts * n > limits.max_choices:
+        raise refuse("n", f"{prompts} prompts with n={n} are more than the {limits.max_choices} answers allowed")
+
+
 def _top_k(value: Any, param: str) -> int:
     # More than any vocabulary is the same as off; the engine keeps it in 32 bits.
     return max(0, min(int(within(integer, -1)(value, param)), _MAX_TOP_K))
@@ -184,14 +197,24 @@ def _top_k(value: Any, param: str) -> int:
 
 def _stop(value: Any, param: str) -> tuple[str, ...]:
     if isinstance(value, str):
-        return (filled_string(value, param),)
+        return (_stop_string(value, param),)
     if not isinstance(value, list):
         raise refuse(param, f"expected a string or an array of strings, got {describe(value)}")
-    return tuple(array_of(filled_string)(value, param))
+    return tuple(array_of(_stop_string)(value, param))
+
+
+def _stop_string(value: Any, param: str) -> str:
+    return _short_string(value, param, MAX_STOP_CHARS)
+
+
+def _short_string(value: Any, param: str, limit: int) -> str:
+    if len(filled_string(value, param)) > limit:
+        raise refuse(param, f"at most {limit} characters are allowed, got {len(value)}")
+    return str(value)
 
 
 def _token_ids(value: Any, param: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(array_of(token_id)(value, param)))
+    return tuple(dict.fromkeys(array_of(token_id, maximum=MAX_TOKEN_IDS)(value, param)))
 
 
 def _allowed_token_ids(value: Any, param: str) -> tuple[int, ...]:
@@ -206,11 +229,17 @@ def _logprob_token_ids(value: Any, param: str) -> tuple[int, ...] | None:
 
 
 def _bad_words(value: Any, param: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(array_of(filled_string, maximum=MAX_BAD_WORDS)(value, param)))
+    return tuple(dict.fromkeys(array_of(_bad_word, maximum=MAX_BAD_WORDS)(value, param)))
+
+
+def _bad_word(value: Any, param: str) -> str:
+    return _short_string(value, param, MAX_BAD_WORD_CHARS)
 
 
 def _logit_bias(value: Any, param: str) -> dict[int, float] | None:
     biases = {}
+    if len(mapping(value, param)) > MAX_TOKEN_IDS:
+        raise refuse(param, f"at most {MAX_TOKEN_IDS} entries are allowed, got {len(value)}")
     for key, bias in mapping(value, param).items():
         biases[token_id(key, f"{param}.{key}")] = min(100.0, max(-100.0, number(bias, f"{param}.{key}")))
     return biases or None

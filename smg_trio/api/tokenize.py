@@ -90,13 +90,16 @@ def parse_tokenize_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
 
 def tokenize_body(token_ids: Sequence[int], max_model_len: int, token_strs: Sequence[str] | None = None) -> bytes:
     """The answer of ``/tokenize``."""
-    value = {
-        "count": len(token_ids),
-        "max_model_len": max_model_len,
-        "tokens": list(token_ids),
-        "token_strs": None if token_strs is None else list(token_strs),
-    }
-    return encode_text(dump(value))
+    strings = "null" if token_strs is None else _long_array(token_strs)
+    tokens = _long_array(token_ids)
+    text = f'{{"count":{len(token_ids)},"max_model_len":{max_model_len},"tokens":{tokens},"token_strs":{strings}}}'
+    return encode_text(text)
+
+
+def _long_array(values: Sequence[Any]) -> str:
+    """JSON of any number of values, made piece by piece, so that other threads get their turn."""
+    pieces = (values[start : start + _DUMPED_AT_ONCE] for start in range(0, len(values), _DUMPED_AT_ONCE))
+    return f"[{','.join(dump(list(piece))[1:-1] for piece in pieces)}]"
 
 
 def tokenizer_info_body(
@@ -137,7 +140,8 @@ def parse_tokenize_texts_request(body: bytes) -> TokenizeTextsRequest:
         return TokenizeTextsRequest(model=_model(obj), texts=[prompt])
     if not isinstance(prompt, list) or not prompt:
         raise refuse("prompt", f"expected a string or an array of strings, got {describe(prompt)}")
-    return TokenizeTextsRequest(model=_model(obj), texts=array_of(string)(prompt, "prompt"), is_batch=True)
+    texts = array_of(string, maximum=DEFAULT_LIMITS.max_prompts)(prompt, "prompt")
+    return TokenizeTextsRequest(model=_model(obj), texts=texts, is_batch=True)
 
 
 def tokenize_texts_body(request: TokenizeTextsRequest, token_ids: Sequence[Sequence[int]]) -> bytes:
@@ -188,6 +192,7 @@ def _tokens(obj: Mapping[str, Any]) -> list[Any]:
 
 
 _ids = array_of(token_id)
+_DUMPED_AT_ONCE = 32_768
 
 _READERS: dict[str, Reader] = {
     "model": string,

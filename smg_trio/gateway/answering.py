@@ -204,7 +204,7 @@ class MeasuredAnswer:
             if self._expired is not None:  # while it waited to be admitted, or between two attempts
                 raise self._expired
             try:
-                self.answer.begin(gateway.registry, routing_key=self._routing_key, avoid=attempts.avoid)
+                await self.answer.begin(gateway.registry, routing_key=self._routing_key, avoid=attempts.avoid)
                 self.metrics.sent(waited_from, trio.current_time())
                 if self._trace is not None:
                     self._trace.enter("prefill")

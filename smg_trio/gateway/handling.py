@@ -55,8 +55,10 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         if not route.public:
             holder = gateway.keys.admit(route.access, request.headers)
             key_name = holder.name
-        if route.method == "POST" and request.body:
-            _check_content_type(request.headers)
+        if request.body:
+            _check_coding(request.headers)
+            if route.method == "POST":
+                _check_content_type(request.headers)
         if holder.limits and route.metered:
             response = await _answer_within_limits(gateway, route, request, holder)
         else:
@@ -119,6 +121,12 @@ def _ending(
             on_end(complete)
 
     return ended
+
+
+def _check_coding(headers: Mapping[str, str]) -> None:
+    coding = headers.get("content-encoding")
+    if coding and coding.strip().lower() != "identity":
+        raise UnsupportedMediaType(f"Bodies of content-encoding '{coding[:40]}' are not taken; send plain JSON.")
 
 
 def _reordered(failure: tuple[int, Headers, bytes]) -> tuple[int, bytes, Headers]:

@@ -7,6 +7,7 @@ connection stays. When the gateway drains, the turn in progress may end first.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
 
@@ -16,13 +17,17 @@ from smg_trio.api.openai.response_socket import SocketMessage, parse_socket_mess
 from smg_trio.api.openai.responses_stream import ResponseEventWriter
 from smg_trio.core.conversations import StoredResponse
 from smg_trio.core.errors import Conflict, SmgError
+from smg_trio.core.heavy_json import weight
 from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.key_ring import KeyHolder
 from smg_trio.gateway.responding import Responding
 from smg_trio.gateway.state import Gateway
+from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 
 _REMEMBERED = 1000
 """Responses a connection remembers; a turn that goes on from an older one must have stored it."""
+_REMEMBERED_WEIGHT = 32_000_000
+"""Characters of them all, each value counted as eight more; the oldest are forgotten beyond."""
 
 Receive = Callable[[], Awaitable[str | bytes]]
 Send = Callable[[str], Awaitable[None]]
@@ -37,6 +42,7 @@ class ResponseSocket:
         self._receive = receive
         self._send = send
         self._remembered: dict[str, StoredResponse] = {}
+        self._weights: dict[str, int] = {}
         self._turn: trio.CancelScope | None = None
         self._turn_ended = trio.Event()
         self._cancelled = False
@@ -61,7 +67,7 @@ class ResponseSocket:
     async def _take(self, raw: bytes, nursery: trio.Nursery) -> None:
         stream_id = None
         try:
-            message = parse_socket_message(raw)
+            message = await self._gateway.preparer.read(raw, parse_socket_message)
             stream_id = message.stream_id
             if message.kind == "response.cancel":
                 self._cancel()
@@ -105,7 +111,9 @@ class ResponseSocket:
     async def _answer(self, message: SocketMessage) -> None:
         started = trio.current_time()
         self._gateway.refuse_if_draining()
-        asked = message.request(self._gateway.limits)
+        asked = await self._gateway.preparer.off_loop_if_long(
+            weight(message.body, INLINE_ENCODE_CHARS), functools.partial(message.request, self._gateway.limits)
+        )
         responding = await Responding.prepare(
             self._gateway, asked, f"resp_{token_hex(16)}", started=started, local=self._remembered
         )
@@ -126,9 +134,12 @@ class ResponseSocket:
             measured.close()
 
     def _remember(self, response: StoredResponse) -> None:
-        self._remembered[response.response_id] = response
-        while len(self._remembered) > _REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
+        key = response.response_id
+        self._remembered[key] = response
+        self._weights[key] = weight([response.value, list(response.input_items)], _REMEMBERED_WEIGHT)
+        while len(self._remembered) > _REMEMBERED or sum(self._weights.values()) > _REMEMBERED_WEIGHT:
+            oldest = next(iter(self._remembered))
+            del self._remembered[oldest], self._weights[oldest]
 
     async def _send_lines(self, lines: bytes) -> None:
         for line in lines.splitlines():

@@ -78,7 +78,7 @@ def read_call(parser: ToolParser, keys: CallKeys = MARKED_CALL) -> Steps[bool]:
             break
     if not found.begun:
         return False
-    if tape.pos < len(tape.text):
+    if tape.pos < len(tape.text) or not tape.closed:
         _end_arguments(parser, found)
         parser.content(tape.kept())
     elif found.arguments:

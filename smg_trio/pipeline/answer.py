@@ -12,6 +12,8 @@ from dataclasses import replace
 from itertools import count
 from secrets import token_hex
 
+import trio
+
 from smg_trio.core.errors import SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.core.outputs import GenerationOutput
@@ -26,6 +28,12 @@ from smg_trio.worker.requests import InFlight
 
 _process_tag = token_hex(4)
 _sequence = count()
+
+
+_BEGUN_AT_ONCE = 20_000
+"""Prompt tokens of the choices begun before other tasks get their turn: looking through them takes a millisecond."""
+_CHOICE_TOKENS = 1_000
+"""What a choice costs beside its prompt, in tokens of one."""
 
 
 def unique_request_id(base: str) -> str:
@@ -67,19 +75,24 @@ class Answer:
         self._open_choices = sum(one.n for one in prepared)
         self.outputs: OutputStream[int] = OutputStream()
 
-    def begin(self, registry: Registry, *, routing_key: str | None = None, avoid: Collection[str] = ()) -> None:
-        """Choose workers and start generating.
+    async def begin(self, registry: Registry, *, routing_key: str | None = None, avoid: Collection[str] = ()) -> None:
+        """Choose workers and start generating. Other tasks get their turn while many choices are begun.
 
         Raises NoReadyWorker, WorkersOverloaded, or the ClientFault that says what the engine could not take; nothing
-        is left running then.
+        is left running then, nor when cancelled.
         """
+        begun = 0
         try:
             for one in self._prepared:
                 for number in range(one.n):
+                    if begun > _BEGUN_AT_ONCE:
+                        begun = 0
+                        await trio.lowlevel.checkpoint()
                     lease = registry.lease(
                         one.model.model_id, one.prompt.token_ids, routing_key=routing_key, avoid=avoid
                     )
                     self._choices.append(self._begin_choice(one, number, lease))
+                    begun += _CHOICE_TOKENS + len(one.prompt.token_ids)
         except BaseException:
             self.close()
             raise

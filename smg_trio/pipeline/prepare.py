@@ -13,27 +13,33 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
+from smg_trio.api.constraints import MAX_CONSTRAINT_WEIGHT
 from smg_trio.api.openai.chat import ChatRequest
 from smg_trio.api.openai.completions import CompletionRequest
 from smg_trio.api.sampling import SamplingFields
 from smg_trio.core.errors import ConfigError, ContextLengthExceeded, InvalidRequest, UnsupportedFeature
+from smg_trio.core.heavy_json import NODE_WEIGHT, is_heavy, weight
 from smg_trio.core.records import record
-from smg_trio.core.requests import SamplingParams
+from smg_trio.core.requests import SamplingParams, StructuredOutput
 from smg_trio.parsers.plan import AnswerPlan
 from smg_trio.pipeline.decode import DecodeOptions
 from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
 from smg_trio.pipeline.sampling import resolve_sampling
-from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.pipeline.text_room import MAX_TEXT_TOKENS, TextRoom
+from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 
 Result = TypeVar("Result")
 
-_HOPELESS_FACTOR = 4
+_IDS_PER_CHAR = 32
 
 TEXT_THREADS = 2
 """Long inputs tokenized at the same time; more would only slow each other and the loop down."""
+MAX_TOOLS_WEIGHT = 2_000_000
+"""Characters of all tools, and of all template arguments: a template may print each of them in one go, which holds the
+loop for 20 ms."""
 
 
 @record
@@ -90,6 +96,16 @@ class Preparer:
         self._limiter = trio.CapacityLimiter(text_threads)
         self.encodings = EncodingCache(cache_bytes)
 
+    async def read(self, body: bytes, parse: Callable[..., Result], *arguments: Any) -> Result:
+        """What ``parse(body, *arguments)`` returns; a body that would hold the loop is parsed in a thread.
+
+        Raises what `parse` raises. Cancelled, the thread's result is dropped.
+        """
+        if not is_heavy(body):
+            return parse(body, *arguments)
+        work = functools.partial(parse, body, *arguments)
+        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+
     async def off_loop_if_long(self, size: int, work: Callable[[], Result]) -> Result:
         """Run `work` inline for inputs of up to `INLINE_ENCODE_CHARS` characters, else in a thread.
 
@@ -107,9 +123,9 @@ class Preparer:
         With `max_model_len`, text that cannot fit it is refused before it is tokenized.
         """
         template = _template_of(request, model)
-        window = max_model_len if request.sampling.truncate_prompt_tokens is None else None
-        work = functools.partial(_render_and_encode, request, model, template, window, self.encodings)
-        return await self.off_loop_if_long(_size(request.messages) + _size(request.tools), work)
+        room = _room(request, model, max_model_len)
+        work = functools.partial(_render_and_encode, request, model, template, room, self.encodings)
+        return await self.off_loop_if_long(_size_of_chat(request), work)
 
     async def chat(
         self,
@@ -121,24 +137,31 @@ class Preparer:
         hints: EngineHints = NO_HINTS,
     ) -> PreparedRequest:
         """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
-        prompt = await self.chat_prompt(request, model, max_model_len)
-        plan = plan_chat(request, model, prompt.text or "")
-        fields = request.sampling
-        if plan.structured_output is not fields.structured_output:
-            fields = replace(fields, structured_output=plan.structured_output)
-        if plan.needs_special_tokens:
-            fields = replace(fields, skip_special_tokens=False)
-        return finish_preparing(
-            prompt,
-            fields,
-            model,
-            request_id=request_id,
-            max_model_len=max_model_len,
-            n=request.n,
-            stream=request.stream,
-            hints=hints,
-            plan=plan,
-        )
+        template = _template_of(request, model)
+        room = _room(request, model, max_model_len)
+
+        def work() -> PreparedRequest:
+            prompt = _render_and_encode(request, model, template, room, self.encodings)
+            plan = plan_chat(request, model, prompt.text or "")
+            fields = request.sampling
+            if plan.structured_output is not fields.structured_output:
+                fields = replace(fields, structured_output=plan.structured_output)
+                _check_size_of_constraint(plan.structured_output)
+            if plan.needs_special_tokens:
+                fields = replace(fields, skip_special_tokens=False)
+            return finish_preparing(
+                prompt,
+                fields,
+                model,
+                request_id=request_id,
+                max_model_len=max_model_len,
+                n=request.n,
+                stream=request.stream,
+                hints=hints,
+                plan=plan,
+            )
+
+        return await self.off_loop_if_long(_size_of_chat(request), work)
 
     async def completions(
         self,
@@ -153,30 +176,36 @@ class Preparer:
 
         Several prompts are several requests, their ids told apart by the prompt's index.
         """
-        window = max_model_len if request.sampling.truncate_prompt_tokens is None else None
-        work = functools.partial(_encode_prompts, request, model, window)
-        prompts = await self.off_loop_if_long(_size([p for p in request.prompts if isinstance(p, str)]), work)
-        return [
-            finish_preparing(
-                prompt,
-                request.sampling,
-                model,
-                request_id=request_id if len(prompts) == 1 else f"{request_id}-p{index}",
-                max_model_len=max_model_len,
-                n=request.n,
-                stream=request.stream,
-                hints=hints,
-            )
-            for index, prompt in enumerate(prompts)
-        ]
+        room = _room(request, model, max_model_len)
+
+        def work() -> list[PreparedRequest]:
+            return [
+                finish_preparing(
+                    prompt,
+                    request.sampling,
+                    model,
+                    request_id=request_id if len(request.prompts) == 1 else f"{request_id}-p{index}",
+                    max_model_len=max_model_len,
+                    n=request.n,
+                    stream=request.stream,
+                    hints=hints,
+                    prompt_param="prompt",
+                )
+                for index, prompt in enumerate(_encode_prompts(request, model, room))
+            ]
+
+        return await self.off_loop_if_long(size_of_prompts(request.prompts), work)
 
     async def texts(self, texts: Sequence[str], model: ServedModel, *, add_special_tokens: bool) -> list[list[int]]:
-        """Tokenize texts."""
+        """Tokenize texts. Raises InvalidRequest for one of more than `MAX_TEXT_TOKENS` tokens."""
+        room = TextRoom(_longest_text(model))
 
         def work() -> list[list[int]]:
+            for text in texts:
+                room.check(text, model, "prompt")
             return [model.text.tokenizer.encode(text, add_special_tokens=add_special_tokens) for text in texts]
 
-        return await self.off_loop_if_long(_size(texts), work)
+        return await self.off_loop_if_long(weight(texts, INLINE_ENCODE_CHARS), work)
 
 
 def finish_preparing(
@@ -190,6 +219,7 @@ def finish_preparing(
     stream: bool = False,
     hints: EngineHints = NO_HINTS,
     plan: AnswerPlan = PLAIN_TEXT,
+    prompt_param: str = "messages",
 ) -> PreparedRequest:
     """What every endpoint does once it has a prompt: truncate if asked, resolve sampling, note what to show."""
     prompt = _truncate(prompt, fields, max_model_len)
@@ -198,7 +228,7 @@ def finish_preparing(
         raise ContextLengthExceeded(
             f"This model's maximum context length is {max_model_len} tokens. However, your prompt has {length} input "
             "tokens, which leaves no room for output. Please reduce the length of the input prompt.",
-            param="messages" if prompt.text is not None else "prompt",
+            param=prompt_param,
         )
     sampling = resolve_sampling(fields, model.text, prompt_length=length, max_model_len=max_model_len)
     return PreparedRequest(
@@ -254,25 +284,17 @@ def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
     return template
 
 
-def _refuse_hopeless(text: str, model: ServedModel, window: int | None, param: str) -> None:
-    """Refuse text of so many characters that not even the longest tokens could bring it into the window.
-
-    Tokenizing it first would cost seconds. The factor leaves room for normalizers that drop characters.
-    """
-    if window is None:
-        return
-    longest = model.text.tokenizer.longest_token_chars
-    if len(text) > _HOPELESS_FACTOR * longest * window:
-        raise ContextLengthExceeded(
-            f"This model's maximum context length is {window} tokens. However, your prompt of {len(text)} characters "
-            f"has at least {len(text) // longest} input tokens. Please reduce the length of the input prompt.",
-            param=param,
-        )
-
-
 def _render_and_encode(
-    request: ChatRequest, model: ServedModel, template: ChatTemplate, window: int | None, encodings: EncodingCache
+    request: ChatRequest, model: ServedModel, template: ChatTemplate, room: TextRoom, encodings: EncodingCache
 ) -> PreparedPrompt:
+    if weight(request.tools, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
+        raise InvalidRequest(f"The tools are larger than {MAX_TOOLS_WEIGHT} characters.", param="tools")
+    if weight(request.chat_template_kwargs, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
+        raise InvalidRequest(
+            f"The template arguments are larger than {MAX_TOOLS_WEIGHT} characters.", param="chat_template_kwargs"
+        )
+    if weight(request.messages, MAX_RENDERED_CHARS) > MAX_RENDERED_CHARS:
+        raise InvalidRequest(f"The messages are larger than {MAX_RENDERED_CHARS} characters.", param="messages")
     text = template.render(
         template.prepare(request.messages),
         tools=request.tools or None,
@@ -281,7 +303,7 @@ def _render_and_encode(
         continue_final_message=request.continue_final_message,
         kwargs=template_arguments(request, template),
     )
-    _refuse_hopeless(text, model, window, "messages")
+    room.check(text, model, "messages")
     tokenizer = model.text.tokenizer
     if request.add_special_tokens:  # which ones, is a question to the whole text
         ids = tokenizer.encode(text, add_special_tokens=True)
@@ -292,11 +314,11 @@ def _render_and_encode(
     return PreparedPrompt(token_ids=ids, text=text)
 
 
-def _encode_prompts(request: CompletionRequest, model: ServedModel, window: int | None) -> list[PreparedPrompt]:
+def _encode_prompts(request: CompletionRequest, model: ServedModel, room: TextRoom) -> list[PreparedPrompt]:
     prompts = []
     for prompt in request.prompts:
         if isinstance(prompt, str):
-            _refuse_hopeless(prompt, model, window, "prompt")
+            room.check(prompt, model, "prompt")
             ids = model.text.tokenizer.encode(prompt, add_special_tokens=request.add_special_tokens)
             if not ids:
                 raise InvalidRequest("The prompt is empty.", param="prompt")
@@ -326,12 +348,37 @@ def _truncate(prompt: PreparedPrompt, fields: SamplingFields, max_model_len: int
     return replace(prompt, token_ids=prompt.token_ids[:keep] if right else prompt.token_ids[-keep:])
 
 
-def _size(value: Any) -> int:
-    """Characters of text in a JSON value, roughly: what decides between inline and thread."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Mapping):
-        return sum(map(_size, value.values()))
-    if isinstance(value, Sequence):
-        return sum(map(_size, value))
-    return 0
+def _room(request: ChatRequest | CompletionRequest, model: ServedModel, window: int | None) -> TextRoom:
+    """How long a prompt may be before it is cut to what the request wants of it."""
+    if window is None:
+        return TextRoom(_longest_text(model))
+    if request.sampling.truncate_prompt_tokens is not None:
+        return TextRoom(max(window, MAX_TEXT_TOKENS))
+    return TextRoom(window, is_window=True)
+
+
+def _longest_text(model: ServedModel) -> int:
+    return max(model.text.context_length or 0, MAX_TEXT_TOKENS)
+
+
+def _check_size_of_constraint(constraint: StructuredOutput | None) -> None:
+    """The constraint that forces tool calls holds all their schemas; the engine compiles it."""
+    if constraint is not None and weight(constraint.value, MAX_CONSTRAINT_WEIGHT) > MAX_CONSTRAINT_WEIGHT:
+        raise InvalidRequest(
+            f"The schemas of the tools are together larger than {MAX_CONSTRAINT_WEIGHT} characters, too many for an "
+            "answer that must be a call.",
+            param="tools",
+        )
+
+
+def _size_of_chat(request: ChatRequest) -> int:
+    """What decides between inline and thread."""
+    parts = (request.messages, request.tools, request.documents, request.chat_template_kwargs)
+    return weight(parts, INLINE_ENCODE_CHARS)
+
+
+def size_of_prompts(prompts: Sequence[str | list[int]]) -> int:
+    """What decides between inline and thread for prompts: characters; token ids only have to be looked at."""
+    return sum(len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHAR for prompt in prompts) + (
+        NODE_WEIGHT * len(prompts)
+    )

@@ -130,6 +130,7 @@ class DialLink:
     """The connecting end of one pipe, as the engine holds it; a `worker.links.Link`."""
 
     def __init__(self, network: MemoryNetwork, address: str, identity: bytes | None, *, capacity: int | None) -> None:
+        self.keep_origins = False
         self.address = address
         self.identity = identity
         self.inbox = _Inbox(capacity)
@@ -159,6 +160,10 @@ class DialLink:
         while self._unsent and self._peer is not None and not self._peer.inbox.full:
             self._peer.deliver(self, self._unsent.popleft())
         self._changed.unpark_all()
+
+    def origin(self, index: int) -> int | None:
+        """See `Link.origin`: never known."""
+        return None
 
     async def receive_many(self, limit: int = 64) -> list[Frames]:
         """Wait for 1..limit messages. Cancellation loses nothing. Raises LinkClosed."""
@@ -213,6 +218,7 @@ class BoundLink:
     """The bound end, as the gateway holds it; a `worker.links.Link`."""
 
     def __init__(self, network: MemoryNetwork, address: str, *, routed: bool, capacity: int | None) -> None:
+        self.keep_origins = False
         self.address = address
         self.inbox = _Inbox(capacity)
         self._network = network
@@ -246,6 +252,10 @@ class BoundLink:
         self._lost.append(peer.identity)
         self._peer_lost.unpark()
         peer.inbox.wake_all()
+
+    def origin(self, index: int) -> int | None:
+        """See `Link.origin`: never known."""
+        return None
 
     async def receive_many(self, limit: int = 64) -> list[Frames]:
         """Wait for 1..limit messages. Cancellation loses nothing. Raises LinkClosed."""

@@ -35,6 +35,11 @@ class ZmqDialLink:
         self._fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
         self._linger_ms = linger_ms
         self._closed = False
+        self.keep_origins = False
+
+    def origin(self, index: int) -> int | None:
+        """See `Link.origin`: never known."""
+        return None
 
     async def receive_many(self, limit: int = 64) -> list[list[bytes]]:
         """Wait for 1..limit messages. Cancellation loses nothing. Raises LinkClosed."""

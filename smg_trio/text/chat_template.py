@@ -4,9 +4,9 @@ The environment is the one Hugging Face models are written for: an immutable san
 loop controls, ``{% generation %}``, a ``tojson`` that does not escape HTML, ``raise_exception`` and
 ``strftime_now``. Compiled once per model. A rendering costs 10 to 100 µs for usual chats and holds the GIL.
 
-The sandbox stops attribute tricks, not costs: templates come from the model's directory or the operator,
-never from a request. What a request controls (messages, tools, template arguments) is data to it, and the
-length of the outcome is bounded.
+The sandbox stops attribute tricks and the shortest ways to a huge value (``range``, ``*``, ``**``), not costs:
+templates come from the model's directory or the operator, never from a request. What a request controls (messages,
+tools, template arguments) is data to it, and the lengths of both ends are bounded.
 """
 
 from __future__ import annotations
@@ -61,11 +61,33 @@ class _GenerationBlock(Extension):
 _DICT_ATTRIBUTES: Final = frozenset(dir(dict))
 
 
+_MAX_POWER_BITS: Final = 4_096
+
+
+def _repeated(left: Any, right: Any) -> int:
+    """How long ``left * right`` is, if it repeats a sequence."""
+    if isinstance(left, int) and isinstance(right, int):
+        return 0
+    count, repeated = (left, right) if isinstance(left, int) else (right, left)
+    return count * len(repeated) if isinstance(count, int) and isinstance(repeated, (str, list, tuple)) else 0
+
+
 class _Sandbox(ImmutableSandboxedEnvironment):
     """The library's immutable sandbox, quicker at what templates do most: ``message.role`` on a dict.
 
     The library tries the attribute first, and only when that has failed with an exception the key.
     """
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Multiplying is how a few characters of a template, given a number by the request, become gigabytes."""
+        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+            if left.bit_length() * right > _MAX_POWER_BITS:
+                raise OverflowError("a power is too large")
+        elif operator == "*" and _repeated(left, right) > MAX_RENDERED_CHARS:
+            raise OverflowError("a repetition is too long")
+        return super().call_binop(context, operator, left, right)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
+from smg_trio.core.heavy_json import MAX_DEPTH, decode_heavy
 from smg_trio.text.content_format import ContentFormat
 
 _TEXT_KEY_OF_PART: Final[Mapping[str, str]] = {
@@ -188,6 +189,10 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": _as_mapping(function.get("arguments"))}}
 
 
+_LONG_ARGUMENTS = 65_536
+_decoder = json.JSONDecoder()
+
+
 def _as_mapping(arguments: Any) -> Any:
     if arguments is None or arguments == "":
         return {}
@@ -196,7 +201,10 @@ def _as_mapping(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return json.dumps(arguments, ensure_ascii=False)
     try:
-        parsed = json.loads(arguments)
+        if len(arguments) > _LONG_ARGUMENTS:
+            parsed = decode_heavy(arguments, _decoder, MAX_DEPTH)
+        else:
+            parsed = json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
     if parsed is None:

@@ -35,7 +35,7 @@ def encode_cut(tokenizer: Tokenizer, text: str, max_tokens: int | None, *, add_s
     if max_tokens is None:
         return tokenizer.encode(text, add_special_tokens=add_special_tokens)
     backend = tokenizer.backend
-    encoding = backend.encode(text, add_special_tokens=False)
+    encoding = _encoding(tokenizer, text)
     room = max_tokens - (backend.num_special_tokens_to_add(False) if add_special_tokens else 0)
     _cut(encoding, room)
     ids: list[int] = backend.post_process(encoding, None, add_special_tokens).ids
@@ -52,9 +52,9 @@ def encode_pair(tokenizer: Tokenizer, first: str, second: str, max_tokens: int |
     """
     backend = tokenizer.backend
     if max_tokens is None:
-        whole = backend.encode(first, second, add_special_tokens=True)
+        whole = backend.encode_batch([(first, second)], add_special_tokens=True)[0]
     else:
-        one, other = backend.encode(first, add_special_tokens=False), backend.encode(second, add_special_tokens=False)
+        one, other = _encoding(tokenizer, first), _encoding(tokenizer, second)
         shares = _shares(len(one), len(other), max_tokens - backend.num_special_tokens_to_add(True))
         _cut(one, shares[0])
         _cut(other, shares[1])
@@ -69,6 +69,11 @@ def _shares(first: int, second: int, room: int) -> tuple[int, int]:
         return first, second
     short = min(first, second, room // 2)
     return (short, room - short) if first <= second else (room - short, short)
+
+
+def _encoding(tokenizer: Tokenizer, text: str) -> Any:
+    # The library's call for a single text would not let other threads run.
+    return tokenizer.backend.encode_batch([text], add_special_tokens=False)[0]
 
 
 def _cut(encoding: Any, length: int) -> None:
@@ -86,7 +91,7 @@ def cut_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
     ``pooling/scoring/utils.py``).
     """
     while max_tokens and text:
-        encoding = tokenizer.backend.encode(text, add_special_tokens=False)
+        encoding = _encoding(tokenizer, text)
         if len(encoding) <= max_tokens:
             break
         offsets = encoding.offsets

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from smg_trio.core.errors import InvalidRequest
@@ -41,7 +42,7 @@ class StopMatcher:
         if "" in stops:
             raise InvalidRequest("stop cannot contain an empty string.", param="stop")
         self._stops = tuple(stops)
-        self._automaton = _Automaton(self._stops) if stops else None
+        self._automaton = _automaton(self._stops) if stops else None
         self._include = include_stop
         self._held = ""
         self._node = 0
@@ -98,6 +99,12 @@ class StopMatcher:
         """The text still held, at the end of the stream; empty after a match."""
         text, self._held, self._node = self._held, "", 0
         return text
+
+
+@lru_cache(maxsize=32)
+def _automaton(stops: tuple[str, ...]) -> _Automaton:
+    """Shared by all texts with these stops: it does not change, and a request's choices have the same ones."""
+    return _Automaton(stops)
 
 
 class _Automaton:

@@ -25,6 +25,8 @@ from smg_trio.text.token_pieces import REPLACEMENT, find_pieces
 INLINE_ENCODE_CHARS: Final = 4_000
 """Texts above this many characters are worth a thread (about 1,000 tokens, 0.7 ms)."""
 
+_LONG_DECODE_IDS: Final = 4_000
+
 
 _SHOWN_LIMIT: Final = 65_536
 """Tokens whose text is remembered: some 15 MB."""
@@ -136,6 +138,10 @@ class Tokenizer:
         """
         known = [token_id for token_id in token_ids if 0 <= token_id < self.vocab_size]
         if skip_special_tokens or spaces_between_special_tokens:
+            if len(known) > _LONG_DECODE_IDS:
+                # The call for batches leaves other threads their turn.
+                texts: list[str] = self.backend.decode_batch([known], skip_special_tokens=skip_special_tokens)
+                return texts[0]
             text: str = self.backend.decode(known, skip_special_tokens=skip_special_tokens)
             return text
         stream = Detokenizer(self, (), skip_special_tokens=False, spaces_between_special_tokens=False)

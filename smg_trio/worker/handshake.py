@@ -3,8 +3,8 @@
 A rank goes WAITING --HELLO--> LOADING --READY and registration, in either order--> READY. vLLM registers (on the
 input socket) and says READY (on the handshake socket) when the model is loaded, and the two arrive in any order;
 TokenSpeed says HELLO only after loading and READY at once (spec: wire-vllm 2, wire-tokenspeed 2). A HELLO while
-LOADING is an engine that died and came back; a HELLO while READY is either that too or a stranger, which only the
-shell can tell (is the connected peer still there?).
+LOADING is an engine that died and came back; a HELLO once the rank has registered is either that too or a stranger,
+which only the shell can tell (is the connected peer still there?).
 
 Nothing that dials in can disturb a connected engine: an unexpected message is refused with words for the log.
 """
@@ -34,8 +34,8 @@ class RankReady:
 
 
 @dataclass(frozen=True, slots=True)
-class HelloFromReady:
-    """A HELLO for a rank that is READY: restarted engine or stranger."""
+class HelloFromConnected:
+    """A HELLO for a rank that has registered: restarted engine or stranger."""
 
     rank: int
 
@@ -55,7 +55,7 @@ class Progress:
     seen: str
 
 
-Step = SendInit | RankReady | HelloFromReady | Refused | Progress
+Step = SendInit | RankReady | HelloFromConnected | Refused | Progress
 
 
 class _Rank:
@@ -95,7 +95,10 @@ class GroupHandshake:
             return Refused(f"HELLO from unexpected engine id {rank}: this worker has {len(self._ranks)} engine(s)")
         state = self._ranks[rank]
         if state.phase is RankPhase.READY:
-            return HelloFromReady(rank)
+            return HelloFromConnected(rank)
+        if state.phase is RankPhase.LOADING and state.info is not None:
+            # Its registration came through our own directory; a HELLO comes from anywhere.
+            return HelloFromConnected(rank)
         again = state.phase is RankPhase.LOADING
         self._reset(rank, RankPhase.LOADING, "loading the model")
         return SendInit(rank, again)

@@ -21,14 +21,18 @@ from smg_trio.wire.handshake import (
     rank_of_identity,
 )
 from smg_trio.worker.group import Group
-from smg_trio.worker.handshake import HelloFromReady, Progress, RankReady, Refused, SendInit, Step
+from smg_trio.worker.handshake import HelloFromConnected, Progress, RankReady, Refused, SendInit, Step
 from smg_trio.worker.links import Link, PeerUnreachable
 from smg_trio.worker.peer_watch import PeerWatch
+from smg_trio.worker.refusals import RefusalLog
 
 logger = logging.getLogger("smg_trio.worker")
 
 READY_LIMIT_S = 5.0
 """Engines say READY within milliseconds of their registration."""
+_TURN = 64
+_FLOOD_PAUSE_S = 0.05
+"""After so many messages at once: more than a thousand a second would take the loop's time from the streams."""
 HANDSHAKE_MESSAGE_LIMIT_S = 600.0
 """How long each handshake message is waited for before the log says so (the reference's limit)."""
 
@@ -56,20 +60,39 @@ class HandshakeListener:
         self._peers = peers
         self._changed = changed
         self._news = trio.Event()
+        self._refusals = RefusalLog()
+        self._doubted: set[int] = set()
 
     async def listen(self, nursery: trio.Nursery) -> None:
         """Take HELLO and READY, for ever. Raises LinkClosed."""
         logger.info("waiting for engines to connect to %s", self._spec.url)
         while True:
-            for frames in await self._link.receive_many():
+            messages = await self._link.receive_many(_TURN)
+            for frames in messages:
                 try:
                     step = self._read_handshake(frames)
                 except ProtocolViolation as violation:
                     step = Refused(f"unexpected startup handshake message: {violation.detail}")
-                if isinstance(step, HelloFromReady):
-                    nursery.start_soon(self._settle_second_hello, step.rank)
+                if isinstance(step, HelloFromConnected):
+                    self._doubt(step.rank, nursery)
                 else:
                     self._take(step)
+            if len(messages) == _TURN:
+                # No group of engines says so much at once. What waits in the sockets is bounded, and each peer's first.
+                await trio.sleep(_FLOOD_PAUSE_S)
+
+    def _doubt(self, rank: int, nursery: trio.Nursery) -> None:
+        """Find out whether the engine of a rank that has registered is gone, once for all who say HELLO meanwhile."""
+        if rank in self._doubted:
+            self._refuse(f"HELLO for engine id {rank} while another one is looked into")
+            return
+        self._doubted.add(rank)
+        nursery.start_soon(self._settle_second_hello, rank)
+
+    async def shed_peers(self) -> None:
+        """Have the link hang up on the oldest of too many connections, for ever. Raises LinkClosed."""
+        while True:
+            await self._link.wait_peer_lost()
 
     def _read_handshake(self, frames: list[bytes]) -> Step:
         if len(frames) != 2:
@@ -80,7 +103,7 @@ class HandshakeListener:
             return self._group.handshake.hello(rank)
         if status == "READY":
             return self._group.handshake.ready(rank)
-        raise ProtocolViolation("handshake", f"unexpected handshake status {status!r}")
+        raise ProtocolViolation("handshake", f"unexpected handshake status {status[:40]!r}")
 
     async def take_registrations(self, input_link: Link, nursery: trio.Nursery) -> None:
         """Take registrations on the input ROUTER's receiving side, for ever. Raises LinkClosed."""
@@ -115,11 +138,14 @@ class HandshakeListener:
     def _take(self, step: Step) -> None:
         url = self._spec.url
         if isinstance(step, Refused):
-            logger.warning("%s: %s", url, step.reason)
+            self._refuse(step.reason)
             return
         if isinstance(step, SendInit):
-            again = " again: it restarted while loading" if step.again else ""
-            logger.info("rank %d of %s said HELLO%s", step.rank, url, again)
+            if step.again:
+                # An engine that restarted, or a stranger, who could say so for ever.
+                self._refuse(f"rank {step.rank} said HELLO again while loading")
+            else:
+                logger.info("rank %d of %s said HELLO", step.rank, url)
             self._group.hello_taken(step.rank)
             self._send_init(step.rank)
         elif isinstance(step, RankReady):
@@ -135,6 +161,10 @@ class HandshakeListener:
         self._news = trio.Event()
         self._changed()
 
+    def _refuse(self, reason: str) -> None:
+        for line in self._refusals.note(reason, trio.current_time()):
+            logger.warning("%s: %s", self._spec.url, line)
+
     def _send_init(self, rank: int) -> None:
         init = encode_init([self._addresses.input], [self._addresses.output])
         try:
@@ -144,12 +174,16 @@ class HandshakeListener:
 
     async def _settle_second_hello(self, rank: int) -> None:
         """A HELLO for a connected rank: take it if the connected engine turns out to be gone, else refuse it."""
-        if await self._peers.find_gone([rank]):
-            self._group.lose([rank], EngineDead("the engine restarted"))
-        if self._group.handshake.phase(rank) is RankPhase.READY:
-            self._take(Refused(f"duplicate HELLO for engine id {rank} after INIT phase: the connected engine is alive"))
-        else:
-            self._take(self._group.handshake.hello(rank))
+        try:
+            if await self._peers.find_gone([rank]):
+                self._group.lose([rank], EngineDead("the engine restarted"))
+                self._group.vanished_while_loading(rank)
+        finally:
+            self._doubted.discard(rank)
+        step = self._group.handshake.hello(rank)
+        if isinstance(step, HelloFromConnected):
+            step = Refused(f"duplicate HELLO for engine id {rank} after INIT phase: the connected engine is alive")
+        self._take(step)
 
     async def note_slow_handshake(self, limit_s: float = HANDSHAKE_MESSAGE_LIMIT_S) -> None:
         """Say in the log, each time the limit passes without news while no engine serves, what is waited for."""

@@ -21,6 +21,8 @@ SEND_LIMIT_S = 10.0
 
 _TURN = 64
 """Commands carried out before other tasks get their turn."""
+_LARGE_FRAME_BYTES = 16_384
+"""Other tasks get their turn after a larger request."""
 
 
 class InputOwner:
@@ -61,6 +63,8 @@ class InputOwner:
             if frames is not None:
                 entry.sent = True
                 await self._send(entry.rank, frames)
+                if len(frames[-1]) > _LARGE_FRAME_BYTES:
+                    await trio.lowlevel.checkpoint()
         elif isinstance(command, SendAbort):
             if command.entry.sent:
                 await self._send(command.entry.rank, self._codec.encode_abort([command.entry.request_id]))

@@ -347,6 +347,7 @@ class Worker:
                 nursery.start_soon(adopt_engines, group, peers, self.spec.protocol, self._kept_registrations())
                 nursery.start_soon(listener.listen, nursery)
                 nursery.start_soon(listener.take_registrations, input_link, nursery)
+                nursery.start_soon(listener.shed_peers)
                 nursery.start_soon(listener.note_slow_handshake, self._handshake_limit_s)
                 nursery.start_soon(owner.run)
                 nursery.start_soon(dispatch, output_link, group, codec, peers, nursery)

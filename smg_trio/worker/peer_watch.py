@@ -105,7 +105,7 @@ class PeerWatch:
         for delay_s in _PROBE_DELAYS_S:
             await trio.sleep(delay_s)
             gone = [rank for rank in ranks if not self.is_reachable(rank)]
-            if gone or not any(self._group.handshake.phase(rank) is RankPhase.READY for rank in ranks):
+            if gone or not any(self._group.handshake.phase(rank) is not RankPhase.WAITING for rank in ranks):
                 return gone
         return []
 

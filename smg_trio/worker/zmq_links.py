@@ -16,6 +16,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket as sockets
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 import trio
@@ -31,6 +33,16 @@ stays full means a stopped process; the bound keeps its backlog of prompts small
 # As plain numbers: `&` and `|` of the library's flags cost a microsecond each.
 _NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, _POLLIN, _POLLOUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
+
+HANDSHAKE_MESSAGE_BYTES = 65_536
+"""Longest message on the handshake port, which any process of the host can reach: real ones have some hundred bytes."""
+HANDSHAKE_CONNECTIONS = 256
+"""Connections open on a handshake port; beyond it the oldest is hung up on. An engine says HELLO as soon as it is
+connected, and connects again when it has to. Without a bound strangers would use up the process's descriptors."""
+HANDSHAKE_QUEUE = 64
+"""Unread messages of one peer on the handshake port."""
+_GREETING_LIMIT_MS = 5_000
+"""How long a connection may take for ZMQ's own greeting."""
 
 _FULL_PIPE_RETRY_S = 0.05
 _LINGER_MS = 100
@@ -114,15 +126,23 @@ class _Poller:
 class ZmqLink:
     """One bound ZMQ socket; see `worker.links.Link` for the contract."""
 
-    def __init__(self, socket: zmq.Socket[bytes], address: str, *, watch_peers: bool) -> None:
+    def __init__(
+        self, socket: zmq.Socket[bytes], address: str, *, watch_peers: bool, max_peers: int | None = None
+    ) -> None:
         self._socket = socket
         self._poller = _Poller(socket)
         self._is_router = socket.type == zmq.ROUTER
         self._identity_of_descriptor: dict[int, bytes] = {}
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_poller: _Poller | None = None
+        self.keep_origins = False
+        self._origins: list[zmq.Frame] = []
+        self._max_peers = max_peers
+        self._port = int(address.rpartition(":")[2]) if max_peers is not None else 0
+        self._connections: OrderedDict[int, None] = OrderedDict()
         if watch_peers:
-            self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            accepted = 0 if max_peers is None else int(zmq.EVENT_ACCEPTED)
+            self._monitor = _open_monitor(socket, int(zmq.EVENT_DISCONNECTED) | accepted)
             self._monitor_poller = _Poller(self._monitor)
         try:
             socket.bind(address)
@@ -148,6 +168,8 @@ class ZmqLink:
         if self._poller.closed:
             raise LinkClosed
         receive = self._receive_identified if self._is_router else self._receive_plain
+        if self._origins:
+            self._origins.clear()
         batch: list[list[bytes]] = []
         try:
             batch.append(receive())
@@ -163,11 +185,21 @@ class ZmqLink:
     def _receive_plain(self) -> list[bytes]:
         receive = self._socket.recv
         frame = receive(_NOBLOCK, copy=False)
+        if self.keep_origins:
+            self._origins.append(frame)
         frames = [frame.bytes]
         while frame.more:
             frame = receive(_NOBLOCK, copy=False)
             frames.append(frame.bytes)
         return frames
+
+    def origin(self, index: int) -> int | None:
+        """See `Link.origin`."""
+        if index >= len(self._origins):
+            return None
+        with contextlib.suppress(zmq.ZMQError):
+            return int(self._origins[index].get(zmq.SRCFD))
+        return None
 
     def _receive_identified(self) -> list[bytes]:
         # The frames of a message carry the descriptor of the connection they came by: it is what
@@ -226,8 +258,17 @@ class ZmqLink:
             except zmq.Again:
                 await poller.wait(_POLLIN)
                 continue
+            descriptor = int(event["value"])
             if event["event"] == zmq.EVENT_DISCONNECTED:
-                return self._identity_of_descriptor.pop(int(event["value"]), None)
+                self._connections.pop(descriptor, None)
+                await trio.lowlevel.checkpoint()
+                return self._identity_of_descriptor.pop(descriptor, None)
+            self._note_connection(descriptor)
+
+    def _note_connection(self, descriptor: int) -> None:
+        self._connections[descriptor] = None
+        if self._max_peers is not None and len(self._connections) > self._max_peers:
+            _hang_up(self._connections.popitem(last=False)[0], self._port)
 
     def close(self) -> None:
         """See `Link.close`."""
@@ -242,6 +283,24 @@ class ZmqLink:
         self._socket.close(linger=_LINGER_MS)
 
 
+def _open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
+    """The library's monitor, but without a high-water mark: the thread that moves all messages would wait at it."""
+    address = f"inproc://smg-trio-monitor-{int(socket.get(zmq.FD))}"
+    socket.monitor(address, events)
+    monitor: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR)
+    monitor.set(zmq.RCVHWM, 0)
+    monitor.connect(address)
+    return monitor
+
+
+def _hang_up(descriptor: int, port: int) -> None:
+    """End a connection that libzmq owns; it notices as if the peer had. Only if it is one to `port`: the number may be
+    another connection's by now."""
+    with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.getsockname()[1] == port and connection.family != sockets.AF_UNIX:
+            connection.shutdown(sockets.SHUT_RDWR)
+
+
 class ZmqTransport:
     """Binds a worker's sockets on one ZMQ context (not owned)."""
 
@@ -254,7 +313,11 @@ class ZmqTransport:
         socket = self._context.socket(zmq.ROUTER)
         socket.set(zmq.ROUTER_MANDATORY, 1)
         socket.set(zmq.ROUTER_HANDOVER, 1)
-        return ZmqLink(socket, address, watch_peers=False)
+        socket.set(zmq.MAXMSGSIZE, HANDSHAKE_MESSAGE_BYTES)
+        socket.set(zmq.RCVHWM, HANDSHAKE_QUEUE)
+        socket.set(zmq.SNDHWM, HANDSHAKE_QUEUE)
+        socket.set(zmq.HANDSHAKE_IVL, _GREETING_LIMIT_MS)
+        return ZmqLink(socket, address, watch_peers=True, max_peers=HANDSHAKE_CONNECTIONS)
 
     def bind_input(self, address: str) -> Link:
         """Mandatory ROUTER: without it a message to an engine whose input thread has died vanishes silently."""

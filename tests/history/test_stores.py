@@ -147,3 +147,19 @@ async def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
                 kept = await history.get_response(f"r{number}")
                 assert kept is not None
                 assert kept.value["n"] == number
+
+
+async def test_memory_forgets_the_oldest_when_all_are_too_heavy() -> None:
+    history = MemoryHistory(max_weight=10_000)
+    for number in (1, 2, 3):
+        await history.put_response(response(number, text="x" * 4_000))
+    assert await history.get_response("resp_1") is None
+    assert await history.get_response("resp_3") is not None
+    await history.put_response(response(3, text="x"))
+    await history.put_response(response(4, text="x" * 4_000))
+    assert await history.get_response("resp_2") is not None, "what was replaced weighs nothing"
+    for number in (1, 2):
+        await history.put_conversation(StoredConversation(conversation_id=f"c{number}", created_at=0, metadata={}))
+        await history.add_items(f"c{number}", [{"id": "i", "text": "x" * 6_000}])
+    assert await history.get_conversation("c1") is None
+    assert len(await history.items("c2")) == 1

@@ -213,3 +213,18 @@ def test_brackets_that_begin_nothing_cost_next_to_nothing(name: str, unit: str) 
     text = unit * (100_000 // len(unit))
     # Most brackets are passed over by a search in C; a bounded number of them is looked at behind the first key.
     assert Work().of(name, [text]) < 150 * MOST_ATTEMPTS + len(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "ping", "arguments":0", "x": 7',
+        '{"name": "ping", "arguments":{}, "b "x": 7',
+        '{"name": "ping", "arguments":true", "x": 7}}}',
+    ],
+)
+def test_what_stands_behind_a_call_that_breaks_off_is_content_however_it_is_cut(text: str) -> None:
+    whole = run(make_tool_parser("json", TOOLS), [text])
+    assert whole.content
+    for cut in range(len(text)):
+        assert run(make_tool_parser("json", TOOLS), [text[:cut], text[cut:]]) == whole

@@ -296,3 +296,11 @@ def test_one_rendering_leaves_no_names_behind_for_the_next() -> None:
     )
     assert template.render([], kwargs={"a": "1"}) == "1<s>changed"
     assert template.render([]) == "<s>changed"
+
+
+@pytest.mark.parametrize("expression", ["'x' * n", "n * 'xy'", "[1] * n", "2 ** n", "n ** n", "range(n) | list"])
+def test_a_number_of_the_request_makes_no_huge_value(expression: str) -> None:
+    template = ChatTemplate(f"{{{{ {expression} }}}}", {})
+    with pytest.raises(InvalidRequest):
+        template.render([], kwargs={"n": 10**10})
+    assert template.render([], kwargs={"n": 3})

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from smg_trio.core.engines import EngineInfo
 from smg_trio.core.workers import RankPhase
-from smg_trio.worker.handshake import GroupHandshake, HelloFromReady, Progress, RankReady, Refused, SendInit
+from smg_trio.worker.handshake import GroupHandshake, HelloFromConnected, Progress, RankReady, Refused, SendInit
 
 INFO = EngineInfo(max_model_len=100)
 LOCKSTEP = EngineInfo(max_model_len=100, data_parallel_size=2)
@@ -37,6 +37,9 @@ def test_a_hello_while_loading_is_answered_again() -> None:
     handshake = GroupHandshake(1)
     handshake.hello(0)
     handshake.registered(0, INFO)
+    assert handshake.hello(0) == HelloFromConnected(0), "it is connected: is it still there?"
+    handshake.lost(0, "vanished while loading")
+    assert handshake.hello(0) == SendInit(0)
     assert handshake.hello(0) == SendInit(0, again=True)
     assert isinstance(handshake.ready(0), Progress), "the registration of the first life does not count"
 
@@ -52,7 +55,7 @@ def test_what_is_unexpected_is_refused_with_a_reason() -> None:
 def test_a_hello_of_a_ready_rank_is_for_the_shell_to_settle() -> None:
     handshake = GroupHandshake(1)
     ready(handshake, 0)
-    assert handshake.hello(0) == HelloFromReady(0)
+    assert handshake.hello(0) == HelloFromConnected(0)
     assert handshake.phase(0) is RankPhase.READY
 
 

@@ -20,11 +20,12 @@ from smg_trio.api.openai.chat import (
     refuse_media_options,
     settle_request_id,
 )
-from smg_trio.api.sampling import SamplingFields, candidates, choices, parse_sampling
+from smg_trio.api.sampling import SamplingFields, candidates, check_choices, choices, parse_sampling
 from smg_trio.core.errors import UnsupportedFeature
 from smg_trio.core.records import record
 
 DEFAULT_MAX_TOKENS = 16
+_LOOKED_AT_ONCE = 500_000
 
 Prompt = str | list[int]
 
@@ -71,10 +72,12 @@ def parse_completion_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS
     settle_request_id(found)
     if found.pop("suffix", ""):
         raise UnsupportedFeature("'suffix' is not supported.", param="suffix")
+    prompts, n = parse_prompts(obj.get("prompt"), limits), choices(obj.get("n"), limits)
+    check_choices(len(prompts), n, limits)
     return CompletionRequest(
-        prompts=parse_prompts(obj.get("prompt"), limits),
+        prompts=prompts,
         sampling=_sampling(obj, found, limits),
-        n=choices(obj.get("n"), limits),
+        n=n,
         **found,
     )
 
@@ -121,10 +124,12 @@ def _token_ids(value: Any, param: str) -> list[int]:
     if not value:
         raise refuse(param, "must not be empty")
     # Prompts of 100 k ids are common: the checks run in C.
-    if set(map(type, value)) != {int}:
-        raise refuse(param, "token ids must be integers")
-    if min(value) < 0 or max(value) > INT64_MAX:
-        raise refuse(param, "token ids must be in the vocabulary")
+    for start in range(0, len(value), _LOOKED_AT_ONCE):
+        part = value[start : start + _LOOKED_AT_ONCE]
+        if set(map(type, part)) != {int}:
+            raise refuse(param, "token ids must be integers")
+        if min(part) < 0 or max(part) > INT64_MAX:
+            raise refuse(param, "token ids must be in the vocabulary")
     return value
 
 

@@ -19,6 +19,8 @@ from smg_trio.api.openai.items import MakeId, make_item_id
 from smg_trio.api.openai.responses import ResponsesRequest, responses_request_from
 from smg_trio.core.errors import UnsupportedFeature
 
+_MAX_STREAM_ID_CHARS = 256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketMessage:
@@ -66,9 +68,16 @@ def parse_socket_message(message: bytes) -> SocketMessage:
     return SocketMessage(
         kind=kind,
         body={name: value for name, value in body.items() if name not in ("type", "stream_id")},
-        stream_id=take(obj, "stream_id", filled_string),
+        stream_id=take(obj, "stream_id", _stream_id),
         response_id=take(obj, "response_id", filled_string),
     )
+
+
+def _stream_id(value: Any, param: str) -> str:
+    """It stands in every event, so it must be short."""
+    if len(filled_string(value, param)) > _MAX_STREAM_ID_CHARS:
+        raise refuse(param, f"at most {_MAX_STREAM_ID_CHARS} characters are allowed")
+    return str(value)
 
 
 def socket_error(exc: BaseException, stream_id: str | None = None) -> bytes:

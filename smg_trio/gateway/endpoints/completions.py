@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 import trio
@@ -23,7 +24,7 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     """Continue one or more prompts, in one piece or as server-sent events."""
     started = trio.current_time()
     gateway.refuse_if_draining()
-    asked = parse_completion_request(request.body, gateway.limits)
+    asked = await gateway.preparer.read(request.body, parse_completion_request, gateway.limits)
     model = gateway.catalog.find(asked.model)
     answer_id = response_id("cmpl-", request, asked.request_id)
     prepared = await gateway.preparer.completions(
@@ -33,7 +34,10 @@ async def completions(gateway: Gateway, request: Request) -> Response:
         max_model_len=gateway.context_window(model),
         hints=engine_hints(gateway, request),
     )
-    shown = _shown(asked, model, answer_id, [one.prompt for one in prepared])
+    prompts = [one.prompt for one in prepared]
+    size = sum(len(prompt.token_ids) for prompt in prompts) if asked.echo else 0
+    show = functools.partial(_shown, asked, model, answer_id, prompts)
+    shown = await gateway.preparer.off_loop_if_long(size, show)
     measured = MeasuredAnswer(
         gateway,
         prepared,

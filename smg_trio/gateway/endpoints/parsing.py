@@ -25,25 +25,31 @@ def parse_failure(error: BaseException, request_id: str | None) -> tuple[int, He
 
 async def parse_function_call(gateway: Gateway, request: Request) -> Response:
     """The tool calls in a text, and the rest of it."""
-    asked = parse_function_call_request(request.body)
+    asked = await gateway.preparer.read(request.body, parse_function_call_request)
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in asked.tools}
     try:
         parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(None, asked.parser, schemas)
     except ConfigError:
         raise InvalidRequest(f"Unknown tool parser: {asked.parser}", param="tool_call_parser") from None
-    events = await gateway.preparer.off_loop_if_long(len(asked.text), lambda: _read(parser, asked.text))
-    return json_response(function_call_body(events))
+
+    def work() -> bytes:
+        return function_call_body(_read(parser, asked.text))
+
+    return json_response(await gateway.preparer.off_loop_if_long(len(asked.text), work))
 
 
 async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
     """The thought in a text, and the rest of it."""
-    asked = parse_reasoning_request(request.body)
+    asked = await gateway.preparer.read(request.body, parse_reasoning_request)
     try:
         parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(asked.parser, None)
     except ConfigError:
         raise InvalidRequest(f"Unknown reasoning parser: {asked.parser}", param="reasoning_parser") from None
-    events = await gateway.preparer.off_loop_if_long(len(asked.text), lambda: _read(parser, asked.text))
-    return json_response(reasoning_body(events))
+
+    def work() -> bytes:
+        return reasoning_body(_read(parser, asked.text))
+
+    return json_response(await gateway.preparer.off_loop_if_long(len(asked.text), work))
 
 
 def _parses_nothing(name: str) -> bool:

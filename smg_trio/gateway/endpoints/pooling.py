@@ -38,19 +38,20 @@ from smg_trio.pipeline.pooling_inputs import (
     plan_scoring,
     resolve_pooling,
 )
+from smg_trio.pipeline.prepare import size_of_prompts
 from smg_trio.routing.retries import Attempts
 
 
 async def embeddings(gateway: Gateway, request: Request) -> Response:
     """Vectors of texts, token ids or a conversation."""
-    asked = parse_embeddings_request(request.body, gateway.limits)
+    asked = await gateway.preparer.read(request.body, parse_embeddings_request, gateway.limits)
     job, answer = await _prepare(gateway, request, asked.inputs, "embd-")
     return json_response(embeddings_body(answer, asked, await _pool(gateway, request, job, "embeddings")))
 
 
 async def classify(gateway: Gateway, request: Request) -> Response:
     """The classes of texts, token ids or a conversation, with their probabilities."""
-    asked = parse_classify_request(request.body, gateway.limits)
+    asked = await gateway.preparer.read(request.body, parse_classify_request, gateway.limits)
     job, answer = await _prepare(gateway, request, asked, "classify-")
     rows = await _pool(gateway, request, job, "classify")
     return json_response(classify_body(answer, rows, job.model.text.pooling.label))
@@ -58,13 +59,14 @@ async def classify(gateway: Gateway, request: Request) -> Response:
 
 async def score(gateway: Gateway, request: Request) -> Response:
     """How well each of two lists' texts fit together."""
-    answer, scores = await _score(gateway, request, parse_score_request(request.body, gateway.limits), "score-")
+    asked = await gateway.preparer.read(request.body, parse_score_request, gateway.limits)
+    answer, scores = await _score(gateway, request, asked, "score-")
     return json_response(score_body(answer, scores))
 
 
 async def rerank(gateway: Gateway, request: Request) -> Response:
     """Documents in the order in which they fit a query."""
-    asked = parse_rerank_request(request.body, gateway.limits)
+    asked = await gateway.preparer.read(request.body, parse_rerank_request, gateway.limits)
     answer, scores = await _score(gateway, request, asked, "rerank-")
     return json_response(rerank_body(answer, asked, scores))
 
@@ -83,8 +85,8 @@ async def _prepare(
         sampling, inputs = chat.sampling, [cut_ids(prompt.token_ids, chat.sampling, window)]
     else:
         assert completion is not None, "either prompts or a conversation"
-        size = sum(len(one) for one in completion.prompts if isinstance(one, str))
         work = functools.partial(encode_inputs, completion, model, window)
+        size = size_of_prompts(completion.prompts)
         sampling, inputs = completion.sampling, await gateway.preparer.off_loop_if_long(size, work)
     job = PoolingJob(
         model=model,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from smg_trio.api.openai.chat import ChatRequest
 from smg_trio.api.sampling import SamplingFields
 from smg_trio.api.tokenize import (
@@ -23,15 +25,17 @@ from smg_trio.pipeline.models import ServedModel
 
 async def tokenize(gateway: Gateway, request: Request) -> Response:
     """vLLM's ``/tokenize``: a prompt, or a conversation through the chat template."""
-    asked = parse_tokenize_request(request.body, gateway.limits)
+    asked = await gateway.preparer.read(request.body, parse_tokenize_request, gateway.limits)
     model = gateway.catalog.find(asked.model)
     token_ids = await _tokenize(gateway, asked, model)
     tokenizer = model.text.tokenizer
-    texts = (
-        [tokenizer.backend.id_to_token(token_id) or "" for token_id in token_ids] if asked.return_token_strs else None
-    )
     window = gateway.registry.max_model_len(model.model_id) or model.text.context_length or 0
-    return json_response(tokenize_body(token_ids, window, texts))
+
+    def body() -> bytes:
+        texts = [tokenizer.backend.id_to_token(token_id) or "" for token_id in token_ids]
+        return tokenize_body(token_ids, window, texts if asked.return_token_strs else None)
+
+    return json_response(await gateway.preparer.off_loop_if_long(len(token_ids), body))
 
 
 async def _tokenize(gateway: Gateway, asked: TokenizeRequest, model: ServedModel) -> list[int]:
@@ -54,9 +58,13 @@ async def _tokenize(gateway: Gateway, asked: TokenizeRequest, model: ServedModel
 
 async def detokenize(gateway: Gateway, request: Request) -> Response:
     """vLLM's ``/detokenize``: one list of ids; special tokens stay."""
-    asked = parse_detokenize_request(request.body)
+    asked = await gateway.preparer.read(request.body, parse_detokenize_request)
     tokenizer = gateway.catalog.find(asked.model).text.tokenizer
-    return json_response(detokenize_body(tokenizer.decode(asked.batch[0], skip_special_tokens=False)))
+
+    def body() -> bytes:
+        return detokenize_body(tokenizer.decode(asked.batch[0], skip_special_tokens=False))
+
+    return json_response(await gateway.preparer.off_loop_if_long(len(asked.batch[0]), body))
 
 
 async def tokenizer_info(gateway: Gateway, request: Request) -> Response:
@@ -68,14 +76,19 @@ async def tokenizer_info(gateway: Gateway, request: Request) -> Response:
 
 async def tokenize_texts(gateway: Gateway, request: Request) -> Response:
     """The reference's ``/v1/tokenize``: one text or several."""
-    asked = parse_tokenize_texts_request(request.body)
+    asked = await gateway.preparer.read(request.body, parse_tokenize_texts_request)
     model = gateway.catalog.find(asked.model)
     token_ids = await gateway.preparer.texts(asked.texts, model, add_special_tokens=True)
-    return json_response(tokenize_texts_body(asked, token_ids))
+    work = functools.partial(tokenize_texts_body, asked, token_ids)
+    return json_response(await gateway.preparer.off_loop_if_long(sum(map(len, token_ids)), work))
 
 
 async def detokenize_batch(gateway: Gateway, request: Request) -> Response:
     """The reference's ``/v1/detokenize``: one list of ids or several; special tokens are left out."""
-    asked = parse_detokenize_batch_request(request.body)
+    asked = await gateway.preparer.read(request.body, parse_detokenize_batch_request)
     tokenizer = gateway.catalog.find(asked.model).text.tokenizer
-    return json_response(detokenize_batch_body(asked, [tokenizer.decode(ids) for ids in asked.batch]))
+
+    def body() -> bytes:
+        return detokenize_batch_body(asked, [tokenizer.decode(ids) for ids in asked.batch])
+
+    return json_response(await gateway.preparer.off_loop_if_long(sum(len(ids) + 8 for ids in asked.batch), body))

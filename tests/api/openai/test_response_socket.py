@@ -67,3 +67,9 @@ def test_errors_are_events_of_the_official_shape() -> None:
         "stream_id": "s",
     }
     assert json.loads(socket_error(Overloaded("full")))["status"] == 429
+
+
+def test_a_stream_id_that_would_stand_in_every_event_is_short() -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        parse_socket_message(json.dumps({"type": "response.create", "stream_id": "x" * 257}).encode())
+    assert raised.value.param == "stream_id"

@@ -26,7 +26,7 @@ from smg_trio.gateway.server.settings import ServerLimits
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 _REFUSED_METHODS = frozenset({b"CONNECT", b"QUERY", b"TRACE"})
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])\r\n")
-_ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
+_ABSOLUTE_FORM = re.compile(rb"https?://[0-9A-Za-z.\-_~%!$&'()*+,;=:@\[\]]+(?=[/?]|\Z)", re.IGNORECASE)
 _PERMITTED = bytes(c for c in range(256) if c in b"\t\r\n" or (c >= 32 and c != 127))
 _MEANINGFUL = frozenset({b"connection", b"content-length", b"expect", b"host", b"transfer-encoding", b"upgrade"})
 

@@ -158,3 +158,12 @@ def test_where_httptools_is_missing_auto_is_h11(monkeypatch: pytest.MonkeyPatch)
     assert head_parser_factory("auto") is H11HeadParser
     with pytest.raises(ConfigError, match="--http-parser"):
         head_parser_factory("httptools")
+
+
+@both_parsers
+@pytest.mark.parametrize("authority", [b"`", b"a b", b"a\\b", b"{a}", b'"', b"a|b", b"<a>"])
+def test_an_absolute_target_names_a_host_in_characters_that_hosts_have(
+    new_parser: type[HeadParser], authority: bytes
+) -> None:
+    with pytest.raises(RequestFault):
+        read_head(head_of(first=b"GET http://%b/x HTTP/1.1" % authority), new_parser(), LIMITS)

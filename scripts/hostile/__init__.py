@@ -1,0 +1,1 @@
+"""What a hostile client can send, and what it costs: see ``scripts/bench_hostile.py``."""

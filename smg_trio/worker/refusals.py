@@ -1,0 +1,37 @@
+"""What the log says of messages that are refused: the first few of each while, then their number. Pure.
+
+Everything that can open a connection to the handshake port can send whatever it likes, as fast as it likes. The log is
+for people, so it names some of what came and counts the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SHOWN: Final = 10
+"""Refusals of one while that are told one by one."""
+WHILE_S: Final = 10.0
+MAX_REASON_CHARS: Final = 200
+"""A reason may quote the message."""
+
+
+class RefusalLog:
+    """Decides which refusals are told."""
+
+    __slots__ = ("_began", "_seen")
+
+    def __init__(self) -> None:
+        self._began = float("-inf")
+        self._seen = 0
+
+    def note(self, reason: str, now: float) -> list[str]:
+        """The lines to log for a refusal at `now`, a time in seconds that does not go back."""
+        lines = []
+        if now - self._began >= WHILE_S:
+            if self._seen > SHOWN:
+                lines.append(f"{self._seen - SHOWN} more messages were refused")
+            self._began, self._seen = now, 0
+        self._seen += 1
+        if self._seen <= SHOWN:
+            lines.append(reason if len(reason) <= MAX_REASON_CHARS else f"{reason[:MAX_REASON_CHARS]}…")
+        return lines
