@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     add("--repeat", type=int, help="rounds to take medians over (default: 3, short: 1)")
     add("--tokens", type=int, help="tokens per stream (default: 200, short: 100)")
     add("--requests", type=int, help="one-token requests per round (default: 3000, short: 1500)")
-    add("--scenarios", nargs="+", metavar="NAME", help="only these")
+    add("--scenarios", nargs="+", metavar="NAME", help="only these; streams-1024 is run only if it is named")
     add("--smg", default=shutil.which("smg"), metavar="EXECUTABLE", help="SMG (default: from PATH, if there)")
     add("--vllm-python", metavar="PYTHON", help="interpreter with vLLM (see interop_env.py)")
     add("--without-ours", action="store_true", help="measure the peers only")
@@ -143,6 +143,8 @@ def run(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:
     loads = scenarios(options.tokens, options.requests, short=options.short)
     if options.scenarios:
         loads = [one for one in loads if one.name in options.scenarios]
+    else:
+        loads = [one for one in loads if one.name != "streams-1024"]
     rounds: dict[str, dict[str, list[Figures]]] = {one.name: {} for one in loads}
     os.sched_setaffinity(0, {setting.gateway_core})
     calibration = processes.calibration_us()

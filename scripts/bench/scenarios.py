@@ -54,6 +54,7 @@ def scenarios(tokens: int, requests: int, *, short: bool) -> list[Scenario]:
         _one_token("one-token-sse", 64, requests, stream=True),
         _one_token("prompt-1k", 16, max(16, requests // 20), prompt_words=1000),
         _one_token("prompt-32k", 4, max(4, requests // 200), prompt_words=32000),
+        replace(_streams(1024, tokens), step_ms=20),
         *(replace(_streams(128, tokens), name=f"{name}-128", asks=asks) for name, asks in _FEATURES.items()),
     ]
 
