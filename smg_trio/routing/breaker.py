@@ -9,7 +9,7 @@ half open  `success_threshold` at a time  closed, after so many successes; open 
 ========== ============================== ==========================================================================
 
 A request tells how it ended with the ticket it was given, so what began before the breaker opened says nothing about
-the trial. Which errors are failures is decided by `is_failure`.
+the trial, and what an engine did nothing about its successor. Which errors are failures is decided by `is_failure`.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ class Breaker:
             self._enter(BreakerState.HALF_OPEN)
             self._period += 1
             self._successes = self._trials = 0
-        if self._state is not BreakerState.HALF_OPEN:
-            return 0
-        self._trials += 1
+        if self._state is BreakerState.HALF_OPEN:
+            self._trials += 1
         return self._period
 
     def ends(self, ticket: int, ok: bool | None, now: float) -> None:
@@ -109,7 +108,7 @@ class Breaker:
         self._judged[ok] += 1
         if on_trial:
             self._trial_ended(ok, now)
-        elif self._state is BreakerState.CLOSED:
+        elif ticket == self._period and self._state is BreakerState.CLOSED:
             self._closed_ended(ok, now)
 
     def _trial_ended(self, ok: bool, now: float) -> None:
@@ -139,8 +138,14 @@ class Breaker:
             self._transitions[step] = self._transitions.get(step, 0) + 1
             self._state = state
 
+    def renew(self) -> None:
+        """The worker has new engines: closed, and what the old ones still owe says nothing of these."""
+        self._period += 1
+        self._trials = 0
+        self.reset()
+
     def reset(self) -> None:
-        """Closed, with nothing on record: the trial has gone well, or the worker has new engines."""
+        """Closed, with nothing on record: the trial has gone well."""
         self._enter(BreakerState.CLOSED)
         self._failures.clear()
         self._successes = 0

@@ -73,7 +73,7 @@ class Entry:
     def observe(self) -> WorkerState:
         """Its state, after a look at its connection. New engines start with a clean record."""
         if self.lifecycle.observe(self.worker.state) and self.lifecycle.state is WorkerState.READY and self.breaker:
-            self.breaker.reset()
+            self.breaker.renew()
         return self.lifecycle.state
 
     def takes_requests(self, now: float) -> bool:

@@ -121,10 +121,20 @@ def test_what_began_before_the_trial_says_nothing_about_it():
 
 def test_a_worker_with_new_engines_starts_with_a_clean_record():
     breaker = opened()
-    breaker.reset()
+    breaker.renew()
     assert breaker.admits(0)
     end(breaker, False, 0)
     assert breaker.admits(0)
+
+
+def test_what_an_engine_did_says_nothing_of_its_successor():
+    breaker = Breaker(LIMITS)
+    old = [breaker.begins(0) for _ in range(5)]
+    breaker.renew()
+    for ticket in old:
+        breaker.ends(ticket, False, 1)
+    assert breaker.admits(1)
+    assert breaker.statistics().judged[False] == 5
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,26 @@ async def test_clients_faults_and_clients_that_leave_do_not_open_a_breaker(tmp_p
         assert bench.registry.breaker("a").state is BreakerState.CLOSED
 
 
+async def test_requests_of_an_engine_that_end_late_do_not_keep_anybody_from_its_successor(tmp_path, autojump_clock):
+    async with fleet(tmp_path, rules=QUICK) as bench:
+        await bench.ready("a")
+        late = [bench.lease() for _ in range(4)]
+        for lease in late[:2]:
+            lease.failed(EngineDead("gone"))
+            lease.close()
+        with pytest.raises(NoReadyWorker):
+            bench.lease()
+        bench.kill_engine("a")
+        await bench.registry.get("a").wait_state(WorkerState.NOT_READY)
+        bench.start_engine("a")
+        await bench.registry.get("a").wait_state(WorkerState.READY)
+        bench.lease().close()
+        for lease in late[2:]:
+            lease.failed(EngineDead("gone"))
+            lease.close()
+        bench.lease().close()
+
+
 async def test_new_engines_start_with_a_closed_breaker(tmp_path, autojump_clock):
     async with fleet(tmp_path, rules=QUICK) as bench:
         await bench.ready("a")
