@@ -42,10 +42,8 @@ from smg_trio.wire.addresses import parse_worker_url
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 60.0
 QUIET_LIMIT_S = 30.0
-QUICK = ("--cb-timeout-duration-secs", "2", "--tokenizer-cache-l1-max-memory", "4000000")
-"""With its default of a minute the breaker leaves an engine's successor out for so long, and when the other engine dies
-meanwhile, requests fail that no death has just explained. A cache of 32 MB takes longer to fill than a soak to warm up.
-"""
+SMALL_CACHE = ("--tokenizer-cache-l1-max-memory", "4000000")
+"""The default, 32 MB, takes longer to fill than a soak to warm up."""
 SAMPLES = 200
 _JUDGED_MINUTES = 5
 """In less, what heavy bodies leave behind for a while is more than any leak."""
@@ -161,7 +159,7 @@ async def _start(nursery: trio.Nursery, directory: Path, protocol: EngineProtoco
     command = [
         sys.executable, str(ROOT / "scripts/disorder/watched_gateway.py"), str(tasks_file), "launch", "--worker-urls",
         *urls, "--backend", protocol.value, "--model-path", str(DEMO_MODEL), "--served-model-name", "demo", "--host",
-        "127.0.0.1", "--port", "0", *QUICK, "--prometheus-host", "127.0.0.1", "--prometheus-port", "0",
+        "127.0.0.1", "--port", "0", *SMALL_CACHE, "--prometheus-host", "127.0.0.1", "--prometheus-port", "0",
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     run = partial(trio.run_process, command, stderr=log.open("wb"), check=False, env=environment)
