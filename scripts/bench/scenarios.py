@@ -60,7 +60,7 @@ def scenarios(tokens: int, requests: int, *, short: bool) -> list[Scenario]:
 
 
 _FEATURES: dict[str, dict[str, Any]] = {
-    "stops": {"stop": ["no word says this", "nor this"]},
+    "stops": {"stop": ["###", "\n\nUser:"]},
     "tools": {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
     "logprobs": {"logprobs": True, "top_logprobs": 5},
 }
