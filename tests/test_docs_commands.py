@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from smg_trio.launcher.serve_options import parse_serve
 from smg_trio.testing.demo import DEMO_MODEL
 
 from .commands_of_pages import parts_of, words_of
+from .ports import lasting_port
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -65,14 +65,6 @@ def test_every_block_of_a_guide_says_whether_it_is_run() -> None:
         kind, _, why = block.mark.partition(": ")
         assert kind in ("run", "run with demo", "run with cleanup") or (kind == "not run" and why), str(block)
     assert len(RUN) > 8
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    assert isinstance(port, int)
-    return port
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +122,7 @@ def test_it_does_what_the_page_says(
     block: Block, programs: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     text = re.sub(r"/tmp/smg-", f"{tmp_path}/", block.text)
-    ports = {port: str(free_port()) for port in set(_PORT.findall(text))}
+    ports = {port: str(lasting_port()) for port in set(_PORT.findall(text))}
     text = _PORT.sub(lambda found: ports[found[0]], text)
     if block.mark == "run with demo":
         text = text.replace("127.0.0.1:30000", request.getfixturevalue("demo"))

@@ -14,6 +14,7 @@ from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.script import Script
 from tests.e2e.answers import TOOLS, spelt
 from tests.e2e.harness import COUNTING, ENDLESS, HELLO, PATIENCE_S, Bench, chat_body, open_gateway
+from tests.ports import lasting_port
 
 from .conftest import Show, keep_picture
 
@@ -235,8 +236,8 @@ async def test_the_page_finds_a_restarted_gateway(tmp_path: Path, show: Show) ->
 
     with trio.fail_after(6 * PATIENCE_S):
         async with trio.open_nursery() as nursery:
-            async with open_gateway(tmp_path / "first", HELLO) as first:
-                port = first.port
+            port = lasting_port()
+            async with open_gateway(tmp_path / "first", HELLO, port=port) as first:
                 complaints = ("ERR_CONNECTION_REFUSED", "WebSocket connection to")
 
                 async def play() -> None:

@@ -23,6 +23,7 @@ from smg_trio.core.errors import ConfigError
 from smg_trio.terminal.feed_client import FeedRefused, FeedUnreachable, read_message
 from smg_trio.terminal.top import NOT_READY, TopOptions, run_top
 from tests.e2e.harness import ENDLESS, HELLO, PATIENCE_S, chat_body, open_gateway
+from tests.ports import lasting_port
 
 
 async def once(url: str, **options: object) -> tuple[int, str]:
@@ -132,9 +133,9 @@ async def test_the_screen_follows_the_gateway_over_a_restart_until_q(tmp_path: P
     pytest.importorskip("rich", reason="the live screen needs rich")
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
-    async with open_gateway(tmp_path / "first", HELLO) as bench:
+    port = lasting_port()
+    async with open_gateway(tmp_path / "first", HELLO, port=port) as bench:
         bench.feed.interval_s = 0.1
-        port = bench.port
         async with terminal(bench.base_url) as top:
             await top.wait_shown(lambda text: "1 of 1 ready" in text and "q ends" in text)
             assert not top.is_cooked()
