@@ -241,6 +241,8 @@ class Http1Connection:
 
     async def write_rest(self, rest: bytes) -> None:
         """Writes what a burst could not. A client that has left ends the connection."""
+        if self.link.sock.fileno() < 0:  # closed before this task had its first turn
+            return
         try:
             await self._write_out(rest)
         except (ClientGone, trio.ClosedResourceError):

@@ -13,7 +13,13 @@ import trio.testing
 
 from smg_trio.gateway.server import WRITE_BODY, Receive, RunningServer, Scope, Send
 from smg_trio.gateway.server.asgi import App
+from smg_trio.gateway.server.departures import DepartureWatch
 from smg_trio.gateway.server.http1.bursts import WORTH_FROM
+from smg_trio.gateway.server.http1.connection import Http1Connection
+from smg_trio.gateway.server.http1.context import LaneContext
+from smg_trio.gateway.server.http1.parsers import H11HeadParser
+from smg_trio.gateway.server.link import Link
+from smg_trio.gateway.server.settings import ServerLimits
 from tests.gateway.server.running import PATIENCE_S, connect, read_to_end, running_server
 
 STREAMS = 3 * WORTH_FROM
@@ -146,3 +152,20 @@ async def test_what_was_written_before_an_app_failed_arrives() -> None:
         steps.step(b".", last=True)
         for stream in streams:
             assert body_of(await read_to_end(stream)).endswith(b".>")
+
+
+async def test_a_connection_that_ends_before_its_rest_is_written_troubles_nobody() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    link = Link(ours, None, None)
+    watch = DepartureWatch()
+    context = LaneContext(Steps().app, ServerLimits(), H11HeadParser, watch)
+    connection = Http1Connection(link, context)
+    with theirs:
+        assert connection.queue(b"x" * 10_000_000)
+        rest = connection.write_queued()
+        assert 0 < len(rest) < 10_000_000
+        assert not connection.queue(b"y"), "what comes now has to wait"
+        link.close()
+        await connection.write_rest(rest)
+    watch.close()
