@@ -61,7 +61,7 @@ async def test_a_failure_before_the_first_token_has_a_real_status(tmp_path: Path
 
 
 async def test_an_abort_nobody_asked_for_is_an_error(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, 'E["par"|"t"] fin=abort', engine=SLOW) as bench:
+    async with open_gateway(tmp_path, 'E["par"|"t"] fin=abort', engine={"step_time_s": 0.1}) as bench:
         error_of(await bench.chat(), 500)
         assert "error" in events((await bench.chat(stream=True)).text)[-2]
         await bench.wait_idle()

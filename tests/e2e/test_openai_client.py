@@ -214,7 +214,7 @@ async def test_faults_reach_the_client_as_its_own_exceptions(tmp_path: Path) -> 
 @both
 async def test_a_fault_within_a_stream_is_raised_by_the_client(tmp_path: Path, protocol: Any) -> None:
     says = 'E["par"] fin=error' if protocol is VLLM else 'E["par"|"t"] fin=abort'
-    async with open_gateway(tmp_path, says, protocol=protocol, engine={"step_time_s": 0.01}) as bench:
+    async with open_gateway(tmp_path, says, protocol=protocol, engine={"step_time_s": 0.1}) as bench:
         with pytest.raises(openai.APIError):
             await collect(bench)
         await bench.wait_idle()
