@@ -61,7 +61,7 @@ class HandshakeListener:
         self._changed = changed
         self._news = trio.Event()
         self._refusals = RefusalLog()
-        self._doubted: set[int] = set()
+        self._doubted: dict[int, bool] = {}  # rank -> whether another HELLO has come since the look at its engine began
 
     async def listen(self, nursery: trio.Nursery) -> None:
         """Take HELLO and READY, for ever. Raises LinkClosed."""
@@ -82,11 +82,12 @@ class HandshakeListener:
                 await trio.sleep(_FLOOD_PAUSE_S)
 
     def _doubt(self, rank: int, nursery: trio.Nursery) -> None:
-        """Find out whether the engine of a rank that has registered is gone, once for all who say HELLO meanwhile."""
+        """Find out whether the engine of a rank that has registered is gone, in one task for all who say HELLO."""
         if rank in self._doubted:
             self._refuse(f"HELLO for engine id {rank} while another one is looked into")
+            self._doubted[rank] = True
             return
-        self._doubted.add(rank)
+        self._doubted[rank] = False
         nursery.start_soon(self._settle_second_hello, rank)
 
     async def shed_peers(self) -> None:
@@ -175,11 +176,14 @@ class HandshakeListener:
     async def _settle_second_hello(self, rank: int) -> None:
         """A HELLO for a connected rank: take it if the connected engine turns out to be gone, else refuse it."""
         try:
-            if await self._peers.find_gone([rank]):
+            while not (gone := await self._peers.find_gone([rank])) and self._doubted[rank]:
+                # An engine speaks once and waits: whoever came late is owed the whole time too.
+                self._doubted[rank] = False
+            if gone:
                 self._group.lose([rank], EngineDead("the engine restarted"))
                 self._group.vanished_while_loading(rank)
         finally:
-            self._doubted.discard(rank)
+            del self._doubted[rank]
         step = self._group.handshake.hello(rank)
         if isinstance(step, HelloFromConnected):
             step = Refused(f"duplicate HELLO for engine id {rank} after INIT phase: the connected engine is alive")
