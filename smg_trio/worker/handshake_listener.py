@@ -6,7 +6,7 @@ Both stay for the worker's life, so an engine that comes late, again, or before 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -42,6 +42,7 @@ class HandshakeListener:
 
     Args:
         changed: called whenever a rank's phase has changed.
+        wait_change: returns at the next change of a rank's phase, whoever made it.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class HandshakeListener:
         group: Group,
         peers: PeerWatch,
         changed: Callable[[], None],
+        wait_change: Callable[[], Awaitable[None]],
     ) -> None:
         self._spec = spec
         self._addresses = addresses
@@ -59,6 +61,8 @@ class HandshakeListener:
         self._group = group
         self._peers = peers
         self._changed = changed
+        self._wait_change = wait_change
+        self._refused: set[int] = set()
         self._news = trio.Event()
         self._refusals = RefusalLog()
         self._doubted: dict[int, bool] = {}  # rank -> whether another HELLO has come since the look at its engine began
@@ -89,6 +93,21 @@ class HandshakeListener:
             return
         self._doubted[rank] = False
         nursery.start_soon(self._settle_second_hello, rank)
+
+    async def answer_refused(self) -> None:
+        """Answer a HELLO that was refused because its rank was connected, once it is so no more. For ever.
+
+        An engine speaks once and waits. Whoever has the rank's identity by now gets INIT; if nobody is there any more,
+        nothing has changed.
+        """
+        handshake = self._group.handshake
+        while True:
+            await self._wait_change()
+            for rank in [rank for rank in self._refused if handshake.phase(rank) is RankPhase.WAITING]:
+                reason = handshake.reason(rank)
+                self._take(handshake.hello(rank))
+                if handshake.phase(rank) is RankPhase.WAITING:
+                    handshake.lost(rank, reason)
 
     async def shed_peers(self) -> None:
         """Have the link hang up on the oldest of too many connections, for ever. Raises LinkClosed."""
@@ -147,6 +166,7 @@ class HandshakeListener:
                 self._refuse(f"rank {step.rank} said HELLO again while loading")
             else:
                 logger.info("rank %d of %s said HELLO", step.rank, url)
+            self._refused.discard(step.rank)
             self._group.hello_taken(step.rank)
             self._send_init(step.rank)
         elif isinstance(step, RankReady):
@@ -186,6 +206,7 @@ class HandshakeListener:
             del self._doubted[rank]
         step = self._group.handshake.hello(rank)
         if isinstance(step, HelloFromConnected):
+            self._refused.add(rank)
             step = Refused(f"duplicate HELLO for engine id {rank} after INIT phase: the connected engine is alive")
         self._take(step)
 

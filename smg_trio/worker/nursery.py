@@ -343,11 +343,14 @@ class Worker:
         try:
             async with trio.open_nursery() as nursery:
                 peers = PeerWatch(input_link, group, codec, nursery)
-                listener = HandshakeListener(self.spec, self.addresses, handshake_link, group, peers, self._note_change)
+                listener = HandshakeListener(
+                    self.spec, self.addresses, handshake_link, group, peers, self._note_change, self.wait_change
+                )
                 nursery.start_soon(adopt_engines, group, peers, self.spec.protocol, self._kept_registrations())
                 nursery.start_soon(listener.listen, nursery)
                 nursery.start_soon(listener.take_registrations, input_link, nursery)
                 nursery.start_soon(listener.shed_peers)
+                nursery.start_soon(listener.answer_refused)
                 nursery.start_soon(listener.note_slow_handshake, self._handshake_limit_s)
                 nursery.start_soon(owner.run)
                 nursery.start_soon(dispatch, output_link, group, codec, peers, nursery)

@@ -334,6 +334,36 @@ async def test_a_second_hello_of_a_living_rank_is_refused(tmp_path: Path, autoju
         assert not second.received
 
 
+async def test_a_second_hello_that_was_refused_is_answered_when_the_rank_is_free(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with memory_bench(tmp_path) as bench:
+        first = await bench.ready()
+        second = bench.start_engine()
+        await trio.sleep(10)
+        bench.kill(first)
+        with trio.fail_after(5):
+            await bench.worker.wait_state(WorkerState.NOT_READY)
+            await bench.worker.wait_state(WorkerState.READY)
+        await collect(bench.worker, request())
+        assert len(second.received) == 1
+
+
+async def test_a_refused_stranger_that_has_left_changes_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with memory_bench(tmp_path) as bench:
+        first = await bench.ready()
+        bench.kill(bench.start_engine())
+        stranger = bench.start_engine()
+        await trio.sleep(10)
+        bench.kill(stranger)
+        bench.kill(first)
+        await bench.worker.wait_state(WorkerState.NOT_READY)
+        assert bench.worker.snapshot().ranks[0].reason == "the engine closed its connection"
+        bench.start_engine()
+        with trio.fail_after(5):
+            await bench.worker.wait_state(WorkerState.READY)
+
+
 async def test_an_engine_that_restarts_at_once_is_taken_in(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with memory_bench(tmp_path) as bench:
         engine = await bench.ready()
