@@ -1,4 +1,4 @@
-"""Sessions: lint, types, imports, tests, fuzz, docs, package, deploy, sbom, bench, ops, interop, clients,
+"""Sessions: lint, types, imports, tests, fuzz, chaos, docs, package, deploy, sbom, bench, ops, interop, clients,
 browser.
 
 Each installs what it needs by itself.
@@ -95,6 +95,15 @@ def sbom(session: nox.Session) -> None:
     (wheel,) = Path(dist).glob("*.whl")
     Path("dist").mkdir(exist_ok=True)
     session.run("python", "scripts/make_sbom.py", str(wheel), "dist/sbom.cdx.json")
+
+
+@nox.session
+def chaos(session: nox.Session) -> None:
+    """Engines killed and restarted all the time while clients come and go: short in the tests, then a minute each."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", "tests/scripts/test_chaos.py", *session.posargs, env={"SMG_TRIO_CHAOS": "1"})
+    for seed in ("1", "2", "3"):
+        session.run("python", "scripts/chaos.py", "--seconds", "60", "--seed", seed)
 
 
 @nox.session

