@@ -102,7 +102,7 @@ async def test_of_100_requests_16_are_served_and_84_refused_at_once(tmp_path: Pa
 
 
 async def test_who_waits_too_long_is_told_so_with_503(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, max_concurrent_requests=1, queue_size=8, queue_timeout_secs=0.05) as bench:
+    async with open_gateway(tmp_path, HELLO, max_concurrent_requests=1, queue_size=8, queue_timeout_secs=0.5) as bench:
         bench.engine.stop_reading()
         first: list[httpx.Response] = []
         async with trio.open_nursery() as nursery:
