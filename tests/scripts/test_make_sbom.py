@@ -23,7 +23,7 @@ def make_sbom() -> ModuleType:
 
 
 def environment() -> dict[str, Any]:
-    local = [{"type": "distribution", "url": "file:///home/x/smg_trio.whl"}]
+    local = [{"type": "distribution", "url": "file:///somewhere/smg_trio.whl"}]
     return {
         "bomFormat": "CycloneDX",
         "components": [
