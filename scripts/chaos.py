@@ -142,9 +142,12 @@ async def _break_everything(run: Run, running: RunningGateway, directory: Path, 
             run.done, run.faults = fleet.done, run.faults + fleet.faults
             await run.settled("books", partial(open_accounts, running.gateway))
             await run.settled("engines", partial(engine_leftovers, fleet))
-            with trio.move_on_after(SETTLE_LIMIT_S):
-                await fleet.wait_ready()
-            run.faults += await fleet.missing() or await _all_serve(http)
+            # The last kill may not have been noticed when all seem ready, so once more after everything was served.
+            run.faults += (
+                await fleet.never_ready(SETTLE_LIMIT_S)
+                or await _all_serve(http)
+                or await fleet.never_ready(SETTLE_LIMIT_S)
+            )
             await fleet.remove_all()
             await run.settled("files", partial(files_left, directory))
             run.faults += doubled(fleet.received)

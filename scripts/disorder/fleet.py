@@ -145,6 +145,13 @@ class Fleet:
         while await self.missing():  # noqa: ASYNC110 (the API can only be asked)
             await trio.sleep(0.02)
 
+    async def never_ready(self, limit_s: float) -> list[str]:
+        """What is still `missing` after waiting so long; nothing if there was a moment when all served."""
+        with trio.move_on_after(limit_s):
+            await self.wait_ready()
+            return []
+        return await self.missing()
+
     async def missing(self) -> list[str]:
         """Workers whose engines are there and do not serve."""
         found = []
