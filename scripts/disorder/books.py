@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import trio
-
 from disorder.fleet import Fleet
+from disorder.tasks import count_tasks
 from smg_trio.gateway.state import Gateway
 
 
@@ -22,16 +21,7 @@ class Belongings:
 
 def belongings() -> Belongings:
     """Of this process, now."""
-    return Belongings(len(os.listdir("/proc/self/fd")), _tasks())
-
-
-def _tasks() -> int:
-    root = trio.lowlevel.current_root_task()
-    count, level = 0, [] if root is None else [root]
-    while level:
-        count += len(level)
-        level = [task for parent in level for nursery in parent.child_nurseries for task in nursery.child_tasks]
-    return count
+    return Belongings(len(os.listdir("/proc/self/fd")), count_tasks())
 
 
 def open_accounts(gateway: Gateway) -> list[str]:

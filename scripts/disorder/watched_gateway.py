@@ -6,20 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-import trio
-
+from scripts.disorder.tasks import count_tasks
 from smg_trio.cli import main
-
-
-def count_tasks() -> int:
-    """Tasks of this process now."""
-    root = trio.lowlevel.current_root_task()
-    count, level = 0, [] if root is None else [root]
-    while level:
-        count += len(level)
-        level = [task for parent in level for nursery in parent.child_nurseries for task in nursery.child_tasks]
-    return count
-
 
 if __name__ == "__main__":
     path = Path(sys.argv.pop(1))

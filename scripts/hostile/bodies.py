@@ -29,6 +29,10 @@ class HostileRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def _gzip_bomb() -> bytes:
+    return gzip.compress(b'{"messages":' + b" " * (256 * MIB))
+
+
 def chat(**fields: Any) -> Callable[[], bytes]:
     """A chat body; a value that is callable is called when the body is built."""
     return _body({"model": MODEL, "messages": HI, "max_tokens": 2}, fields)
@@ -375,9 +379,8 @@ def _requests() -> dict[str, HostileRequest]:
         "/generate",
         body(model=MODEL, input_ids=lambda: [[7] * 2_000] * 1024, sampling_params={"max_new_tokens": 2}),
     )
-    bomb = lambda: gzip.compress(b'{"messages":' + b" " * (256 * MIB))  # noqa: E731
-    add("gzip bomb", CHAT, bomb, (400, 415), **{"content-encoding": "gzip"})
-    add("gzip bomb, tokenize", "/tokenize", bomb, (400, 415), **{"content-encoding": "gzip"})
+    add("gzip bomb", CHAT, _gzip_bomb, (400, 415), **{"content-encoding": "gzip"})
+    add("gzip bomb, tokenize", "/tokenize", _gzip_bomb, (400, 415), **{"content-encoding": "gzip"})
     add(
         "multipart", CHAT, lambda: b"--x\r\n" * 1_000_000, (415,), **{"content-type": "multipart/form-data; boundary=x"}
     )

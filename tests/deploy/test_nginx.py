@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ import trio
 from trio_websocket import open_websocket_url
 
 from tests.e2e.harness import ENDLESS, HELLO, MODEL, PATIENCE_S, Bench, open_gateway
+from tests.ports import lasting_port
 
 from .conftest import program
 from .reading import DEPLOY
@@ -39,18 +39,10 @@ http {{
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    assert isinstance(port, int)
-    return port
-
-
 @asynccontextmanager
 async def nginx(bench: Bench, directory: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an nginx with the configuration as it is shipped, but for the two ports."""
-    path, port = program("nginx"), free_port()
+    path, port = program("nginx"), lasting_port()
     server, changes = re.subn(r"server 127\.0\.0\.1:30000;", f"server 127.0.0.1:{bench.port};", CONFIGURATION)
     server, listens = re.subn(r"listen 80;", f"listen 127.0.0.1:{port};", server)
     assert (changes, listens) == (1, 1)

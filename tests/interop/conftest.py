@@ -7,7 +7,6 @@ without it everything here is skipped. Together they take some 5 GB of memory an
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import pytest
 
 from tests.conftest import shared_path
 from tests.interop.processes import Engine, Process, start_api_server, start_gateway, status_of
+from tests.ports import lasting_port
 
 PYTHON = "SMG_TRIO_INTEROP_PYTHON"
 
@@ -76,7 +76,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def started_reference(vllm_python: str, model: Path, logs: Path) -> Iterator[tuple[Process, str]]:
     """vLLM's own API server, perhaps still starting, so that it starts beside the engine."""
-    port = _free_port()
+    port = lasting_port()
     process = start_api_server(vllm_python, model, port, logs / "api_server.log")
     yield process, f"http://127.0.0.1:{port}"
     process.stop()
@@ -89,7 +89,7 @@ def started_gateway(vllm_python: str, model: Path, logs: Path) -> Iterator[Gatew
     with tempfile.TemporaryDirectory(prefix="smg-") as sockets:
         url = f"ipc://{sockets}/engine-0"
         handshake_port = _handshake_port(url)
-        port, metrics_port = _free_port(), _free_port()
+        port, metrics_port = lasting_port(), lasting_port()
         process = start_gateway(model, url, port, metrics_port, logs / "gateway.log")
         engine = Engine(vllm_python, model, handshake_port, logs / "engine.log")
         base = f"http://127.0.0.1:{port}"
@@ -116,13 +116,6 @@ def reference(started_reference: tuple[Process, str], started_gateway: Gateway) 
     process.until_answers(url + "/health")
     with httpx.Client(base_url=url, timeout=60.0) as client:
         yield client
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _handshake_port(url: str) -> int:

@@ -23,9 +23,10 @@ import pytest
 import trio
 
 from tests.interop.cases import BRIEF, CHAT, MODEL, brief
-from tests.interop.conftest import _free_port, _handshake_port
+from tests.interop.conftest import _handshake_port
 from tests.interop.processes import Engine, Process, start_gateway, status_of
 from tests.interop.recording import ask, events, fold
+from tests.ports import lasting_port
 
 RANKS = 2
 STREAMS = 32
@@ -70,9 +71,9 @@ class Group:
 
     def __init__(self, vllm_python: str, model: Path, logs: Path, sockets: Path, name: str) -> None:
         url = f"ipc://{sockets}/{name}"
-        port = _free_port()
+        port = lasting_port()
         self.url = f"http://127.0.0.1:{port}"
-        self._gateway_arguments = (model, url, port, _free_port(), logs / f"{name}-gateway.log")
+        self._gateway_arguments = (model, url, port, lasting_port(), logs / f"{name}-gateway.log")
         self.process = self._start_gateway()
         self.engine = Engine(vllm_python, model, _handshake_port(url), logs / f"{name}-engine.log", RANKS)
         self.client = httpx.Client(base_url=self.url, timeout=ENDS_WITHIN_S)

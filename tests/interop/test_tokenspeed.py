@@ -19,8 +19,9 @@ import pytest
 
 from tests.conftest import shared_path
 from tests.interop.cases import BRIEF, MODEL
-from tests.interop.conftest import _free_port, _handshake_port
+from tests.interop.conftest import _handshake_port
 from tests.interop.processes import Process, start_gateway, start_tokenspeed_peer
+from tests.ports import lasting_port
 
 PACKAGE = "SMG_TRIO_INTEROP_TOKENSPEED"
 RANKS = 2
@@ -35,10 +36,16 @@ class Pair:
         self._script = shared_path("interop", "ts_real_wire_engine.py")
         self._peer_arguments = (python, package, self._script, _handshake_port(url))
         self._log = logs / f"tokenspeed-{ranks}"
-        port = _free_port()
+        port = lasting_port()
         self.url = f"http://127.0.0.1:{port}"
         self.gateway = start_gateway(
-            model, url, port, _free_port(), self._log.with_suffix(".gateway"), engine_count=ranks, backend="tokenspeed"
+            model,
+            url,
+            port,
+            lasting_port(),
+            self._log.with_suffix(".gateway"),
+            engine_count=ranks,
+            backend="tokenspeed",
         )
         self.client = httpx.Client(base_url=self.url, timeout=60.0)
         self.peers = [self.start_peer(rank, ranks) for rank in range(ranks)]

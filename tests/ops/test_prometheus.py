@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,6 +17,8 @@ from typing import Any
 import httpx
 import pytest
 import trio
+
+from tests.ports import lasting_port
 
 from .material import ALERTS, OPS, panel_queries
 
@@ -47,13 +48,6 @@ def test_promtool_finds_no_fault_with_rules_and_configuration() -> None:
 def test_alerts_come_when_they_must_and_not_when_they_must_not() -> None:
     done = promtool("test", "rules", Path(__file__).parent / "alerts_test.yml")
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager
@@ -109,7 +103,7 @@ async def test_a_running_gateway_is_scraped_and_every_panel_has_an_answer(tmp_pa
         nursery.start_soon(read_away, gateway)
         found = re.search(r"Ready on (\S+) .*metrics: port (\d+)", printed)
         assert found is not None
-        port = free_port()
+        port = lasting_port()
         command = (
             str(Path(DIRECTORY) / "prometheus"), f"--config.file={configuration(tmp_path, found[2])}",
             f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}",

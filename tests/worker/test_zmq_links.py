@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,7 @@ from smg_trio.testing import conformance
 from smg_trio.testing.zmq_engine import ZmqDialer
 from smg_trio.worker.links import LinkClosed
 from smg_trio.worker.zmq_links import ZmqTransport
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.ports import lasting_port
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
@@ -30,7 +23,7 @@ async def test_conformance(check: conformance.Check, tmp_path: Path) -> None:
         wiring = conformance.Wiring(
             transport=ZmqTransport(context),
             dialer=ZmqDialer(context),
-            handshake=f"tcp://127.0.0.1:{_free_port()}",
+            handshake=f"tcp://127.0.0.1:{lasting_port()}",
             input=f"ipc://{tmp_path}/in",
             output=f"ipc://{tmp_path}/out",
         )
