@@ -149,8 +149,9 @@ class FakeEngine:
         self._silent = False
 
     def stop_reading(self) -> None:
-        """Leave what comes in unread in the link, like a hung input thread."""
-        self._reading = trio.Event()
+        """Leave what comes in unread in the link, like a hung input thread; told twice is told once."""
+        if self._reading.is_set():
+            self._reading = trio.Event()
 
     def resume_reading(self) -> None:
         """Read again."""

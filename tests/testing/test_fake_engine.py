@@ -182,6 +182,18 @@ async def test_it_can_stop_reading_and_go_on(autojump_clock: trio.testing.MockCl
         await engine.wait_received(2)
 
 
+async def test_told_twice_to_stop_reading_it_still_goes_on(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as (front_end, engine):
+        engine.stop_reading()
+        front_end.send(vllm_add("a", max_tokens=1))  # what it was waiting for already
+        await trio.sleep(1)
+        front_end.send(vllm_add("b", max_tokens=1))
+        engine.stop_reading()
+        engine.resume_reading()
+        with trio.fail_after(60):
+            await engine.wait_received(2)
+
+
 async def test_garbage_comes_between_good_messages(autojump_clock: trio.testing.MockClock) -> None:
     async with running() as (front_end, engine):
         engine.send_garbage(2)
