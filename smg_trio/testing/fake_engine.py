@@ -304,7 +304,9 @@ class _Life:
         try:
             while core.takes_input():
                 await engine._reading.wait()
-                for frames in await link.receive_many():
+                batch = await link.receive_many()
+                await engine._reading.wait()  # told to stop while it waited: what came since is not looked at
+                for frames in batch:
                     self._outbox += core.receive(frames, trio.current_time())
                     if not core.takes_input():
                         break

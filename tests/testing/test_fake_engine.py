@@ -177,7 +177,7 @@ async def test_it_can_stop_reading_and_go_on(autojump_clock: trio.testing.MockCl
         front_end.send(vllm_add("b", max_tokens=1))
         with trio.move_on_after(60):
             await engine.wait_received(2)
-        assert len(engine.received) <= 2
+        assert len(engine.received) == 1
         engine.resume_reading()
         await engine.wait_received(2)
 
@@ -185,7 +185,7 @@ async def test_it_can_stop_reading_and_go_on(autojump_clock: trio.testing.MockCl
 async def test_told_twice_to_stop_reading_it_still_goes_on(autojump_clock: trio.testing.MockClock) -> None:
     async with running() as (front_end, engine):
         engine.stop_reading()
-        front_end.send(vllm_add("a", max_tokens=1))  # what it was waiting for already
+        front_end.send(vllm_add("a", max_tokens=1))
         await trio.sleep(1)
         front_end.send(vllm_add("b", max_tokens=1))
         engine.stop_reading()
