@@ -36,6 +36,19 @@ def render(template: ChatTemplate, messages: list[dict[str, str]]) -> str:
     return template.render(template.prepare(messages))
 
 
+def encode_by_library(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """What `Tokenizer.encode` does with a text that only the library knows how to cut."""
+    ids: list[int] = tokenizer.backend.encode_batch_fast([prompt], add_special_tokens=False)[0].ids
+    return ids
+
+
+def encode_with_new_words(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Tokenizing where no word was met before."""
+    assert tokenizer.words is not None, "the model's tokenizer is of a known kind"
+    tokenizer.words.forget()
+    return tokenizer.encode(prompt)
+
+
 def measure_prompts(rows: Rows, text: ModelText) -> None:
     """Rendering and tokenizing, for three lengths."""
     for name, repeats in (("short", 1), ("1k words", 60), ("8k words", 470)):
@@ -46,6 +59,8 @@ def measure_prompts(rows: Rows, text: ModelText) -> None:
         count = len(text.tokenizer.encode(prompt))
         rows.add(f"render, {name}", cpu_us(partial(render, template, messages)), "request")
         rows.add(f"tokenize, {name} ({count} tokens)", cpu_us(partial(text.tokenizer.encode, prompt)), "request")
+        rows.add("  by the library", cpu_us(partial(encode_by_library, text.tokenizer, prompt)), "request")
+        rows.add("  with nothing remembered", cpu_us(partial(encode_with_new_words, text.tokenizer, prompt)), "request")
 
 
 def decode_streamed(

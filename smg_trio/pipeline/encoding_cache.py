@@ -2,7 +2,7 @@
 
 Conversations repeat themselves: the system prompt and the tools in every one, all earlier turns in the next turn.
 Prompts are cut at special tokens, where that changes nothing (`text.segments`), and pieces worth it are remembered.
-Tokenizing costs about 0.7 us per token, finding a piece about a hundredth of that.
+Tokenizing costs 0.2 us per token at best (`text.word_cache`), finding a piece a small part of that.
 """
 
 from __future__ import annotations

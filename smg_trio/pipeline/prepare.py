@@ -1,7 +1,7 @@
 """A validated request → token ids and engine sampling.
 
-Rendering and tokenizing hold the loop for about 0.7 ms per 1,000 tokens, so long inputs go to a thread; the
-tokenizer's batch call releases the GIL there.
+Rendering and tokenizing hold the loop for 0.3 to 3 ms per 1,000 tokens, so long inputs go to a thread; very long ones
+leave the GIL to others there.
 """
 
 from __future__ import annotations

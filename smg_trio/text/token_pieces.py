@@ -34,13 +34,14 @@ def _byte_alphabet() -> dict[str, int]:
     return alphabet | {chr(0x100 + index): byte for index, byte in enumerate(hidden)}
 
 
-_BYTE_OF_CHAR: Final = _byte_alphabet()
+BYTE_ALPHABET: Final = _byte_alphabet()
+"""The byte that each character of a byte-level token names."""
 
 
 def byte_level_bytes(token: str) -> bytes:
     """Bytes of a byte-level token; one foreign character makes the whole token stand for itself."""
     try:
-        return bytes([_BYTE_OF_CHAR[char] for char in token])
+        return bytes([BYTE_ALPHABET[char] for char in token])
     except KeyError:
         return token.encode("utf-8", "replace")
 

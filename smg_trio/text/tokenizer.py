@@ -3,9 +3,10 @@
 A thin, immutable face over `tokenizers.Tokenizer`. It never pads, truncates or changes after it was made:
 changing a shared tokenizer while another thread encodes raises "Already borrowed" inside the library.
 
-Costs: about 0.7 ms per 1,000 tokens. The library's `encode` of one text holds the GIL, its `encode_batch_fast`
-of a batch of one does not, is a third cheaper and yields the same ids; so that is what encodes here, and callers
-run texts longer than `INLINE_ENCODE_CHARS` in a thread.
+Costs: 1 to 3 ms per 1,000 tokens in the library; a fifth to a tenth of that where the `WordCache` knows how a text is
+cut, which is nearly always. The library's `encode` of one text holds the GIL, its `encode_batch_fast` of a batch of one
+does not, is a third cheaper and yields the same ids; so that is what encodes the rest here, and callers run texts
+longer than `INLINE_ENCODE_CHARS` in a thread.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from smg_trio.core.errors import InvalidRequest
 from smg_trio.text.detokenizer import Detokenizer
 from smg_trio.text.segments import cutting_pattern
 from smg_trio.text.token_pieces import REPLACEMENT, find_pieces
+from smg_trio.text.word_cache import Unknown, make_word_cache
 
 INLINE_ENCODE_CHARS: Final = 4_000
-"""Texts above this many characters are worth a thread (about 1,000 tokens, 0.7 ms)."""
+"""Texts above this many characters are worth a thread (about 1,000 tokens)."""
 
 _LONG_DECODE_IDS: Final = 4_000
 
@@ -63,6 +65,7 @@ class Tokenizer:
         bos_token, eos_token, pad_token, unk_token: their texts, None where absent.
         bos_token_id, eos_token_id, pad_token_id, unk_token_id: their ids, None where absent.
         pieces: per-id pieces where the decoder works token by token, else None.
+        words: what tokenizes nearly all texts; None for tokenizers of a kind that only the library knows.
         shown_alone: what single tokens look like in lists of log probabilities.
         backend: the library's tokenizer; never call anything on it that changes it.
     """
@@ -95,6 +98,7 @@ class Tokenizer:
         self.pieces = find_pieces(backend, self.special_ids)
         self._bytes: dict[int, bytes] = {}
         self.shown_alone = ShownTokens(self)
+        self.words = make_word_cache(backend)
         self._name_special_tokens()
 
     def _name_special_tokens(self) -> None:
@@ -120,6 +124,11 @@ class Tokenizer:
             return self._encode(repaired, add_special_tokens)
 
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        if self.words is not None:
+            try:
+                return self.words.encode(text, add_special_tokens=add_special_tokens)
+            except Unknown:
+                pass
         # The call for batches is the faster one for a single text too: it keeps no offsets.
         ids: list[int] = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return ids
