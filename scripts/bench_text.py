@@ -82,7 +82,7 @@ def plain_streamed(tokenizer: Tokenizer, ids: Sequence[int]) -> None:
     decoder = ChoiceDecoder(0, tokenizer, (), DecodeOptions())
     writer = ChatChunkWriter(ChatAnswer(response_id="chatcmpl-1", model="demo", created=1))
     for token_id in ids:
-        writer.text(decoder.push_plain([(0, GenerationOutput([token_id]))]) or "")
+        writer.text(*decoder.push_plain([(0, GenerationOutput([token_id]))]) or ("", None))
 
 
 def detokenize(tokenizer: Tokenizer, ids: Sequence[int]) -> None:

@@ -98,7 +98,7 @@ def test_a_streamed_token_costs_no_more_than_a_few_dozen_loop_steps_between_the_
         for name, output in CODEC.decode_outputs(frames).outputs:
             piece = decoders[name].push_plain([(0, output)])
             assert piece
-            assert writer.text(piece).endswith(b"}\n\n")
+            assert writer.text(*piece).endswith(b"}\n\n")
 
     assert steps(step) / STREAMS < TOKEN_LIMIT
 

@@ -12,7 +12,7 @@ import trio
 from smg_trio.api.errors import error_event
 from smg_trio.api.sse import DONE, KEEP_ALIVE
 from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
-from smg_trio.core.events import ChoiceUpdate, Usage
+from smg_trio.core.events import ChoiceUpdate, TokenLogprob, Usage
 from smg_trio.gateway.access import current
 from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.http import BodyWrite
@@ -56,8 +56,8 @@ class TextWriter(Protocol):
         """Whether `text` says all that `update` would; False if token ids are shown too."""
         ...
 
-    def text(self, text: str) -> bytes:
-        """What an update with this content, and nothing else, of the only choice shows."""
+    def text(self, text: str, logprobs: Sequence[TokenLogprob] | None = None) -> bytes:
+        """What an update with this content, and nothing else but log probabilities, of the only choice shows."""
         ...
 
 
@@ -419,15 +419,15 @@ class AnswerStream:
                 batch = await receive()
                 if batch:
                     beat()
-                text = None if plain is None else plain.push_plain(batch)
-                if text is None or writer is None:
+                shown = None if plain is None else plain.push_plain(batch)
+                if shown is None or writer is None:
                     chunk = self._write(answer.take(batch))
                     if answer.finished:
                         await self._end()
                         self._ready = chunk
                         return
                 else:
-                    chunk = writer.text(text) if text else b""
+                    chunk = writer.text(*shown)
             except SmgError as error:
                 self._measured.failed(error)
                 self._ready = self._end_with(error)

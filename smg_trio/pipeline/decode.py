@@ -100,34 +100,33 @@ class ChoiceDecoder:
 
     @property
     def plain(self) -> bool:
-        """Whether text needs nothing but detokenizing: no stops, no parser, no log probabilities."""
+        """Whether text needs nothing but detokenizing: no stops, no parser, no log probabilities of the prompt."""
         return (
             self._stops is None
             and self._parser is None
-            and self._logprobs is None
             and self._prompt_positions is None
             and not self._options.prompt_only
         )
 
-    def push_plain(self, batch: Sequence[tuple[int, GenerationOutput]]) -> str | None:
-        """The text of these outputs, for a `plain` choice in mid-stream; None if `push` must see them (it has ended).
+    def push_plain(self, batch: Sequence[tuple[int, GenerationOutput]]) -> tuple[str, list[TokenLogprob] | None] | None:
+        """Text and log probabilities (None unless asked for) of these outputs, for a `plain` choice in mid-stream.
 
-        What most tokens are, at a fraction of an update's cost.
+        What most tokens are, at a fraction of an update's cost. None if `push` must see them: the choice has ended.
         """
-        text = ""
-        if len(batch) > 1:
-            for _, output in batch:
-                if output.finish_reason is not None:
-                    return None
         for _, output in batch:
             if output.finish_reason is not None:
                 return None
+        text, logprobs = "", None
+        for _, output in batch:
             token_ids = output.token_ids
             self.completion_tokens += len(token_ids)
             if output.cached_tokens is not None:
                 self.cached_tokens = output.cached_tokens
             text += self._detokenizer.push(token_ids)
-        return text
+            if output.logprobs and self._logprobs is not None:
+                entries = self._logprobs.translate(output.logprobs)
+                logprobs = logprobs + entries if logprobs else entries
+        return text, logprobs
 
     def push(self, outputs: Sequence[GenerationOutput]) -> ChoiceUpdate:
         """What these outputs add, in one update. Outputs after the end are dropped.

@@ -124,8 +124,9 @@ class Preparer:
         """
         template = _template_of(request, model)
         room = _room(request, model, max_model_len)
-        work = functools.partial(_render_and_encode, request, model, template, room, self.encodings)
-        return await self.off_loop_if_long(_size_of_chat(request), work)
+        size = _size_of_chat(request)
+        work = functools.partial(_render_and_encode, request, model, template, room, self.encodings, size)
+        return await self.off_loop_if_long(size, work)
 
     async def chat(
         self,
@@ -139,9 +140,10 @@ class Preparer:
         """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
         template = _template_of(request, model)
         room = _room(request, model, max_model_len)
+        size = _size_of_chat(request)
 
         def work() -> PreparedRequest:
-            prompt = _render_and_encode(request, model, template, room, self.encodings)
+            prompt = _render_and_encode(request, model, template, room, self.encodings, size)
             plan = plan_chat(request, model, prompt.text or "")
             fields = request.sampling
             if plan.structured_output is not fields.structured_output:
@@ -161,7 +163,7 @@ class Preparer:
                 plan=plan,
             )
 
-        return await self.off_loop_if_long(_size_of_chat(request), work)
+        return await self.off_loop_if_long(size, work)
 
     async def completions(
         self,
@@ -285,16 +287,15 @@ def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
 
 
 def _render_and_encode(
-    request: ChatRequest, model: ServedModel, template: ChatTemplate, room: TextRoom, encodings: EncodingCache
+    request: ChatRequest,
+    model: ServedModel,
+    template: ChatTemplate,
+    room: TextRoom,
+    encodings: EncodingCache,
+    size: int,
 ) -> PreparedPrompt:
-    if weight(request.tools, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
-        raise InvalidRequest(f"The tools are larger than {MAX_TOOLS_WEIGHT} characters.", param="tools")
-    if weight(request.chat_template_kwargs, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
-        raise InvalidRequest(
-            f"The template arguments are larger than {MAX_TOOLS_WEIGHT} characters.", param="chat_template_kwargs"
-        )
-    if weight(request.messages, MAX_RENDERED_CHARS) > MAX_RENDERED_CHARS:
-        raise InvalidRequest(f"The messages are larger than {MAX_RENDERED_CHARS} characters.", param="messages")
+    if size > INLINE_ENCODE_CHARS:
+        _check_sizes(request)
     text = template.render(
         template.prepare(request.messages),
         tools=request.tools or None,
@@ -312,6 +313,17 @@ def _render_and_encode(
     if not ids:
         raise InvalidRequest("The conversation renders to an empty prompt.", param="messages")
     return PreparedPrompt(token_ids=ids, text=text)
+
+
+def _check_sizes(request: ChatRequest) -> None:
+    if weight(request.tools, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
+        raise InvalidRequest(f"The tools are larger than {MAX_TOOLS_WEIGHT} characters.", param="tools")
+    if weight(request.chat_template_kwargs, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
+        raise InvalidRequest(
+            f"The template arguments are larger than {MAX_TOOLS_WEIGHT} characters.", param="chat_template_kwargs"
+        )
+    if weight(request.messages, MAX_RENDERED_CHARS) > MAX_RENDERED_CHARS:
+        raise InvalidRequest(f"The messages are larger than {MAX_RENDERED_CHARS} characters.", param="messages")
 
 
 def _encode_prompts(request: CompletionRequest, model: ServedModel, room: TextRoom) -> list[PreparedPrompt]:

@@ -127,6 +127,26 @@ def test_only_the_client_s_own_stop_token_is_a_stop_reason(
     assert text_of([update]) == TOKENIZER.decode([5])
 
 
+@given(ids=ids, sizes=sizes, batch=st.integers(1, 4), asked=st.none() | st.integers(0, 2))
+def test_the_short_way_says_what_the_long_way_says(
+    ids: list[int], sizes: list[int], batch: int, asked: int | None
+) -> None:
+    outputs = cut(ids, sizes, None)
+    for output in outputs:
+        output.logprobs = [PositionLogprobs([token, 5, 6], [-1.0, -2.0, -3.0], 1) for token in output.token_ids]
+    short, long = decoder(logprobs=asked), decoder(logprobs=asked)
+    assert short.plain
+    for start in range(0, len(outputs), batch):
+        some = outputs[start : start + batch]
+        update = long.push(some)
+        shown = short.push_plain([(0, output) for output in some])
+        assert shown is not None
+        assert shown == (text_of([update]), update.logprobs)
+        assert short.completion_tokens == long.completion_tokens
+    outputs[-1].finish_reason = FinishReason.LENGTH
+    assert short.push_plain([(0, output) for output in outputs]) is None
+
+
 def test_prompt_logprobs_that_come_in_pieces_are_handed_out_once_with_the_first_token() -> None:
     one = decoder(prompt_logprobs=0)
     position = PositionLogprobs([3], [-0.5], 1)

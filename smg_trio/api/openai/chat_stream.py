@@ -11,12 +11,13 @@ Thoughts are shown under both names that clients look for: ``reasoning`` (vLLM >
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 
 from smg_trio.api.openai.answer import ChatAnswer, dump, encode_text, finish_members, logprob_entries, usage_field
 from smg_trio.api.openai.chat_events import CallStart, ChatEvents, Delta
 from smg_trio.api.sse import DONE
-from smg_trio.core.events import ChoiceUpdate, ContentDelta, ReasoningDelta, Usage
+from smg_trio.core.events import ChoiceUpdate, ContentDelta, ReasoningDelta, TokenLogprob, Usage
 
 _NO_FINISH = ',"finish_reason":null'
 _PLAIN_END = '},"logprobs":null,"finish_reason":null}]}\n\n'
@@ -65,8 +66,7 @@ class ChatChunkWriter:
         if len(events) == 1 and usage is None and update.finish is None and not self._shows_ids:
             delta, end = events[0], _PLAIN_END
             if update.logprobs is not None and answer.show_reasoning:
-                entries = logprob_entries(update.logprobs, answer.top_logprobs, answer.tokens_as_ids)
-                end = f'}},"logprobs":{{"content":[{entries}]}},"finish_reason":null}}]}}\n\n'
+                end = self._end_with(update.logprobs)
             if type(delta) is ContentDelta:
                 return encode_text(f'{self._starts[update.choice]}"content":{quote(delta.text)}{end}')
             if type(delta) is ReasoningDelta and answer.show_reasoning:
@@ -95,9 +95,17 @@ class ChatChunkWriter:
         """Whether `text` says all that `update` would."""
         return not self._shows_ids
 
-    def text(self, text: str) -> bytes:
-        """A piece of content of choice 0 and nothing else: what `update` writes for it, at half the cost."""
-        return encode_text(f'{self._starts[0]}"content":{quote(text)}{_PLAIN_END}')
+    def text(self, text: str, logprobs: Sequence[TokenLogprob] | None = None) -> bytes:
+        """Content of choice 0, if any, and its log probabilities: what `update` writes for them, at half the cost."""
+        if not logprobs or not self._answer.show_reasoning:
+            return encode_text(f'{self._starts[0]}"content":{quote(text)}{_PLAIN_END}') if text else b""
+        content = f'"content":{quote(text)}' if text else ""
+        return encode_text(f"{self._starts[0]}{content}{self._end_with(logprobs)}")
+
+    def _end_with(self, logprobs: Sequence[TokenLogprob]) -> str:
+        """The end of a chunk of an answer that goes on."""
+        entries = logprob_entries(logprobs, self._answer.top_logprobs, self._answer.tokens_as_ids)
+        return f'}},"logprobs":{{"content":[{entries}]}},"finish_reason":null}}]}}\n\n'
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk after the last choice: no choices, only ``usage``."""

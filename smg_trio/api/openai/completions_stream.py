@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 
 from smg_trio.api.openai.answer import dump, encode_text, finish_value, usage_field
 from smg_trio.api.openai.completions_pieces import ChoicePieces, CompletionAnswer, Piece
 from smg_trio.api.sse import DONE
-from smg_trio.core.events import ChoiceUpdate, ContentDelta, Usage
+from smg_trio.core.events import ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 
 _PLAIN_END = ',"logprobs":null,"finish_reason":null,"stop_reason":null}]}\n\n'
 
@@ -53,8 +54,10 @@ class CompletionChunkWriter:
         """Whether `text` says all that `update` would."""
         return self._fast
 
-    def text(self, text: str) -> bytes:
-        """A piece of text of choice 0 and nothing else: what `update` writes for it."""
+    def text(self, text: str, logprobs: Sequence[TokenLogprob] | None = None) -> bytes:
+        """A piece of text of choice 0 and nothing else: what `update` writes for it. There are no log probabilities."""
+        if not text:
+            return b""
         if not self._pieces[0].started:
             return self.update(ChoiceUpdate(0, [ContentDelta(text)]))
         return encode_text(f"{self._starts[0]}{quote(text)}{_PLAIN_END}")

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 
 from smg_trio.api.openai.answer import ChatAnswer, make_tool_call_id
@@ -22,7 +24,7 @@ from smg_trio.core.events import (
 )
 from smg_trio.core.outputs import FinishReason
 
-from .updates import payloads
+from .updates import payloads, texts, token_logprobs
 
 STOP = ChoiceFinish(FinishReason.STOP)
 
@@ -67,6 +69,15 @@ def test_the_head_carries_the_prompt_if_asked_and_the_echoed_text() -> None:
     assert head["prompt_text"] == "<s>hi"
     assert head["choices"][0]["delta"]["role"] == "user"
     assert echo["choices"][0]["delta"] == {"content": "hi"}
+
+
+@given(text=st.just("") | texts, entries=st.none() | st.lists(token_logprobs(), max_size=3), as_ids=st.booleans())
+def test_text_and_its_log_probabilities_take_the_same_form_on_the_short_way(
+    text: str, entries: list[TokenLogprob] | None, as_ids: bool
+) -> None:
+    writer = ChatChunkWriter(answer(top_logprobs=2, tokens_as_ids=as_ids))
+    events = (ContentDelta(text),) if text else ()
+    assert writer.text(text, entries) == writer.update(ChoiceUpdate(0, events, (1,), entries or None))
 
 
 def test_adjacent_content_of_one_update_is_one_chunk() -> None:
