@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 from unicodedata import is_normalized
 
@@ -28,22 +29,58 @@ _GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s
 """What ``ByteLevel`` splits at by itself."""
 _CHAR_OF_BYTE: Final = {byte: char for char, byte in BYTE_ALPHABET.items()}
 _BORDER: Final = "▁"
-_Cut = Callable[[str], list[str]]
 
 
 class Pretokenizer:
     """Cuts texts without added tokens into pretokens.
 
+    What they join to is the text, up to what the tokenizer's normalizer does. Only for texts of which `knows` is true.
+
     Attributes:
-        cut: a text's pretokens; what they join to is the text, up to what the tokenizer's normalizer does. Only for
-            texts of which `knows` is true.
         spell: a pretoken as the model's ``tokenize`` takes it. Raises UnicodeEncodeError for a lone surrogate.
     """
 
-    def __init__(self, cut: _Cut, spell: Callable[[str], str], knows: Callable[[str], bool]) -> None:
-        self.cut = cut
+    def __init__(
+        self,
+        patterns: Sequence[re.Pattern[str]],
+        spell: Callable[[str], str],
+        knows: Callable[[str], bool],
+        *,
+        normalize: Callable[[str], str] | None = None,
+    ) -> None:
+        """`patterns`: what finds all pieces of a text, then all pieces of these, and so on."""
+        self._first, *self._rest = patterns
+        self._normalize = normalize
         self.spell = spell
         self.knows = knows
+
+    def cut(self, text: str) -> list[str]:
+        """All pretokens of a text."""
+        pieces = self._first.findall(text if self._normalize is None else self._normalize(text))
+        for pattern in self._rest:
+            pieces = [piece for whole in pieces for piece in pattern.findall(whole)]
+        return pieces
+
+    def cut_in_parts(self, text: str, size: int) -> Iterator[list[str]]:
+        """All pretokens of a text, some `size` at a time: what takes long is done between two of these lists."""
+        normalized = text if self._normalize is None else self._normalize(text)
+        return _in_parts(normalized, [self._first, *self._rest], size)
+
+
+def _in_parts(text: str, patterns: Sequence[re.Pattern[str]], size: int) -> Iterator[list[str]]:
+    found = (match[0] for match in patterns[0].finditer(text))
+    if len(patterns) == 1:
+        while part := list(islice(found, size)):
+            yield part
+        return
+    gathered: list[str] = []
+    for piece in found:
+        for part in _in_parts(piece, patterns[1:], size):
+            gathered += part
+            if len(gathered) >= size:
+                yield gathered
+                gathered = []
+    yield gathered
 
 
 def find_pretokenizer(backend: tokenizers.Tokenizer) -> Pretokenizer | None:
@@ -89,10 +126,10 @@ def _byte_level(
         return None
     sources = [_source(step) for step in splits] + ([_GPT2] if last["use_regex"] else [])
     patterns = [None if source is None else translate(source) for source in sources]
-    cuts: list[_Cut] = [pattern.findall for pattern in patterns if pattern is not None]
-    if not cuts or len(cuts) < len(patterns):
+    known = [pattern for pattern in patterns if pattern is not None]
+    if not known or len(known) < len(patterns):
         return None
-    return Pretokenizer(_one_by_one(cuts), _in_bytes, _knows_composed if normalizers else _knows)
+    return Pretokenizer(known, _in_bytes, _knows_composed if normalizers else _knows)
 
 
 def _source(step: dict[str, Any]) -> str | None:
@@ -100,19 +137,6 @@ def _source(step: dict[str, Any]) -> str | None:
         return None
     pattern: str | None = step["pattern"].get("Regex")
     return pattern
-
-
-def _one_by_one(cuts: list[_Cut]) -> _Cut:
-    if len(cuts) == 1:
-        return cuts[0]
-
-    def cut(text: str) -> list[str]:
-        pieces = [text]
-        for split in cuts:
-            pieces = [piece for whole in pieces for piece in split(whole)]
-        return pieces
-
-    return cut
 
 
 def _in_bytes(pretoken: str) -> str:
@@ -144,12 +168,11 @@ def _sentencepiece(
     if any(f"<0x{byte:02X}>" not in vocabulary for byte in range(256)):
         return None
     prefix = "" if len(kinds) == 1 else normalizers[0]["prepend"]
-    find = _between_borders(vocabulary).findall
 
-    def cut(text: str) -> list[str]:
-        return find((prefix + text).replace(" ", _BORDER))
+    def normalize(text: str) -> str:
+        return (prefix + text).replace(" ", _BORDER)
 
-    return Pretokenizer(cut, str, lambda _: True)
+    return Pretokenizer([_between_borders(vocabulary)], str, lambda _: True, normalize=normalize)
 
 
 def _between_borders(vocabulary: Iterable[str]) -> re.Pattern[str]:

@@ -6,6 +6,7 @@ every character, an object for the result) falls away. Exact: a text of which th
 
 from __future__ import annotations
 
+import time
 from itertools import chain
 from typing import Any, Final
 
@@ -14,9 +15,14 @@ import tokenizers
 from smg_trio.text.added_tokens import AddedTokens
 from smg_trio.text.pretokens import Pretokenizer, component_steps, find_pretokenizer
 
-MAX_TEXT_CHARS: Final = 65_536
-"""Longer texts are the library's, which leaves other threads their turn meanwhile: this holds the interpreter for some
-30 us per 1,000 characters of known words, up to ten times that for new ones."""
+MAX_TEXT_CHARS: Final = 1 << 20
+"""Longer texts are the library's."""
+_LONG_TEXT_CHARS: Final = 8_192
+"""Longer ones are done in parts, and between two parts other threads have the interpreter."""
+_PART_WORDS: Final = 512
+"""0.1 ms for known words, 0.7 ms for new ones."""
+_PAUSE_S: Final = 0.0002
+"""Without it, a thread that calls into the kernel a hundred times per engine step would wait for a part each time."""
 _WORDS: Final = 32_768
 """Remembered at once: some 8 MB. When they are too many, all are forgotten, and soon the usual ones are there again."""
 _KEPT_CHARS: Final = 64
@@ -37,18 +43,21 @@ class Unknown(Exception):
 
 
 class WordCache:
-    """The pretokens of one tokenizer that were met. May be used from several threads."""
+    """The pretokens of one tokenizer that were met. May be used from several threads.
+
+    Attributes:
+        pretokenizer: what cuts texts.
+    """
 
     def __init__(self, backend: tokenizers.Tokenizer, pretokenizer: Pretokenizer) -> None:
         """`backend` must not change any more."""
         self._words = _Words(backend.model, pretokenizer)
-        self._cut = pretokenizer.cut
-        self._knows = pretokenizer.knows
+        self.pretokenizer = pretokenizer
         self._added = AddedTokens(backend.get_added_tokens_decoder())
         self._around = _special_tokens_around(backend)
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """Token ids of `text`.
+        """Token ids of `text`. A long one is not for the thread of an event loop.
 
         Raises:
             Unknown: the text is too long, or holds what only the library knows.
@@ -85,10 +94,14 @@ class WordCache:
                 elif piece:
                     self._add(piece, ids, stage + 1)
                 is_token = not is_token
-        elif self._knows(text):
-            ids += chain.from_iterable(map(self._words.__getitem__, self._cut(text)))
-        else:
+        elif not self.pretokenizer.knows(text):
             raise Unknown
+        elif len(text) <= _LONG_TEXT_CHARS:
+            ids += chain.from_iterable(map(self._words.__getitem__, self.pretokenizer.cut(text)))
+        else:
+            for part in self.pretokenizer.cut_in_parts(text, _PART_WORDS):
+                ids += chain.from_iterable(map(self._words.__getitem__, part))
+                time.sleep(_PAUSE_S)  # noqa: TID251 - in a thread of its own
 
 
 class _Words(dict[str, tuple[int, ...]]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -79,6 +81,9 @@ def texts(added: Sequence[str] = ()) -> st.SearchStrategy[str]:
 def same(cache: WordCache, backend: Tokenizer, text: str) -> bool:
     """Asserts that both give the same ids, if the cache gives any; whether it does."""
     known = True
+    pretokenizer = cache.pretokenizer
+    if text and pretokenizer.knows(text):
+        assert [*chain.from_iterable(pretokenizer.cut_in_parts(text, 2))] == pretokenizer.cut(text)
     for add in (False, True):
         want = backend.encode_batch_fast([text], add_special_tokens=add)[0].ids
         try:
@@ -100,18 +105,21 @@ def made(backend: Tokenizer) -> WordCache:
 @settings(max_examples=300, deadline=None)
 @given(text=texts(["<|im_start|>", "<|im_end|>", "<think>", "<|im_start|", "user\n"]))
 def test_the_bundled_vocabulary_gives_the_ids_of_the_library(text: str) -> None:
-    backend = load_demo().tokenizer.backend
-    same(made(backend), backend, text)
+    tokenizer = load_demo().tokenizer
+    assert tokenizer.words is not None
+    same(tokenizer.words, tokenizer.backend, text)
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_so_do_real_vocabularies(name: str, real_model: LoadModel) -> None:
     tokenizer = real_model(name).tokenizer
-    cache = made(tokenizer.backend)
+    cache = tokenizer.words
+    assert cache is not None
 
     @settings(max_examples=200, deadline=None)
     @given(text=texts(list(tokenizer.added_tokens.values())[:300]))
     def holds(text: str) -> None:
+        assert cache is not None
         same(cache, tokenizer.backend, text)
 
     holds()
@@ -121,7 +129,8 @@ def test_so_do_real_vocabularies(name: str, real_model: LoadModel) -> None:
 def test_usual_texts_are_known(name: str, real_model: LoadModel) -> None:
     tokenizer = real_model(name).tokenizer
     text = "Ünder the §12 «bridge», she said: 'It's 3.14!' 😀🥳\n\n\tdef f(x): return {x: [1]}  # 日本語 и слова\r\n"
-    assert same(made(tokenizer.backend), tokenizer.backend, "".join(list(tokenizer.added_tokens.values())[:9]) + text)
+    assert tokenizer.words is not None
+    assert same(tokenizer.words, tokenizer.backend, "".join(list(tokenizer.added_tokens.values())[:9]) + text)
 
 
 def every_character(pretokenizer: Pretokenizer, backend: Tokenizer) -> None:
@@ -302,10 +311,11 @@ def test_texts_are_composed_before_they_are_cut() -> None:
 # ---- split patterns -------------------------------------------------------------------------------------
 
 
-def split_by(pattern: str) -> Tokenizer:
+def split_by(*patterns: str) -> Tokenizer:
     backend = byte_level(AB)
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), last])
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, last])
     return backend
 
 
@@ -364,9 +374,20 @@ def test_patterns_with_anything_else_are_left_to_the_library(pattern: str) -> No
 # ---- bounds ---------------------------------------------------------------------------------------------
 
 
-def test_long_texts_and_long_words_are_left_to_the_library() -> None:
+@pytest.mark.parametrize("pattern", [r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+|\p{L}"])
+def test_long_texts_are_done_in_parts(pattern: str) -> None:
+    backend = split_by(r"\p{L}+|\s", pattern)
+    text = "ab cd1234 \n'x' é?! " * 2000
+    assert same(made(backend), backend, text)
+    pretokenizer = find_pretokenizer(backend)
+    assert pretokenizer is not None
+    parts = [len(part) for part in pretokenizer.cut_in_parts(text, 512)]
+    assert len(parts) > 10
+    assert max(parts) < 1024
+
+
+def test_very_long_texts_and_long_words_are_left_to_the_library() -> None:
     cache = made(byte_level(AB))
-    assert len(cache.encode("ab " * (MAX_TEXT_CHARS // 3))) == 2 * (MAX_TEXT_CHARS // 3)
     for text in ("a " * MAX_TEXT_CHARS, "a" * 2000):
         with pytest.raises(Unknown):
             cache.encode(text)
@@ -391,6 +412,6 @@ def test_lone_surrogates_raise_as_in_the_library() -> None:
 
 
 def test_a_tokenizer_that_turns_out_to_be_different_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Pretokenizer(list, lambda pretoken: pretoken, lambda _: True)
+    wrong = Pretokenizer([re.compile(".")], str, lambda _: True)
     monkeypatch.setattr(word_cache, "find_pretokenizer", lambda _: wrong)
     assert make_word_cache(byte_level(("t", "h"))) is None
