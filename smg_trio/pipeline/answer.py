@@ -198,6 +198,9 @@ class Answer:
 
     def usage(self) -> Usage:
         """Counts so far."""
+        if len(self._choices) == 1:
+            only = self._choices[0].decoder
+            return Usage(self._prompt_tokens, only.completion_tokens, only.cached_tokens, only.reasoning_tokens)
         decoders = [choice.decoder for choice in self._choices]
         reasoning = [decoder.reasoning_tokens for decoder in decoders if decoder.reasoning_tokens is not None]
         cached = [decoder.cached_tokens for decoder in decoders if decoder.cached_tokens is not None]

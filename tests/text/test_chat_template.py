@@ -290,6 +290,14 @@ def test_names_that_dicts_have_themselves_keep_meaning_the_dicts_own() -> None:
     assert template.render([{"role": "user", "content": "", "items": "x"}]) == "user:True:False"
 
 
+def test_the_methods_of_texts_work_and_those_that_format_stay_in_the_sandbox() -> None:
+    source = "{{ ' Ab c '.strip().lower() }}|{{ 'a-b'.split('-') }}|{{ 'ab'.startswith('a') }}|{{ '{}'.format(7) }}"
+    assert ChatTemplate(source, {}).render([]) == "ab c|['a', 'b']|True|7"
+    assert ChatTemplate("{{ '{0.__class__}'.format(messages) }}", {}).render([]) == ""
+    with pytest.raises(InvalidRequest):
+        ChatTemplate("{{ 'a'.__class__.__mro__ }}", {}).render([])
+
+
 def test_one_rendering_leaves_no_names_behind_for_the_next() -> None:
     template = ChatTemplate(
         "{{ a }}{{ bos_token }}{% set bos_token = 'changed' %}{{ bos_token }}", {"bos_token": "<s>"}
