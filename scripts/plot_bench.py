@@ -2,7 +2,7 @@
 
     python scripts/plot_bench.py RESULT.json [RESULT.json ...] --svg FILE [--json FILE]
 
-Needs matplotlib. A load that is in several results is taken from the last; ``--json`` writes the medians of all of them.
+Needs matplotlib. A load that is in several results is taken from the last; ``--json`` writes the medians of all.
 """
 
 from __future__ import annotations
