@@ -8,7 +8,7 @@ swallows what is before it, or must stand alone as a word, is beyond this search
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from tokenizers import AddedToken
@@ -17,14 +17,32 @@ from smg_trio.text.character_classes import WHITE_SPACE
 
 _END: Final = ""
 """Key of a trie's node where a token ends; its value is what may follow and belongs to it."""
+_DEEPEST_TRIE: Final = 64
+"""Characters; a pattern is nested as deep as its trie, and patterns are read recursively."""
+
+
+class Stage:
+    """The search for some of the tokens, in what earlier stages left between theirs.
+
+    Attributes:
+        split: cuts a text into pieces, every second of which is a token (with the white space that it swallows).
+    """
+
+    def __init__(self, tokens: Mapping[int, AddedToken]) -> None:
+        self._ids = {token.content: key for key, token in tokens.items()}
+        self.split = _pattern(tokens.values()).split
+
+    def id_of(self, found: str) -> int:
+        """Id of a token as `split` found it."""
+        token_id = self._ids.get(found)
+        return self._ids[found.rstrip(WHITE_SPACE)] if token_id is None else token_id
 
 
 class AddedTokens:
     """The added tokens of one tokenizer.
 
     Attributes:
-        splits: functions that cut a text into pieces, every second of which is a token (with the white space that it
-            swallows); to be applied one after the other, the later ones to what the earlier left between tokens.
+        stages: to be applied one after the other.
         odd: finds a text that may hold a token of another kind; None if there is none.
     """
 
@@ -33,15 +51,9 @@ class AddedTokens:
         begin_with_space = any(token.content[0] in WHITE_SPACE for token in found.values())
         usual = {key: token for key, token in found.items() if _is_usual(token, begin_with_space)}
         odd = [token.content for key, token in found.items() if key not in usual]
-        stages = ([token for token in usual.values() if token.normalized is late] for late in (False, True))
-        self._ids = {token.content: key for key, token in usual.items()}
-        self.splits: list[Callable[[str], list[str]]] = [_pattern(stage).split for stage in stages if stage]
+        by_stage = ({key: one for key, one in usual.items() if one.normalized is late} for late in (False, True))
+        self.stages = [Stage(some) for some in by_stage if some]
         self.odd = re.compile("|".join(map(re.escape, odd))) if odd else None
-
-    def id_of(self, found: str) -> int:
-        """Id of a token as a split found it."""
-        token_id = self._ids.get(found)
-        return self._ids[found.rstrip(WHITE_SPACE)] if token_id is None else token_id
 
 
 def _is_usual(token: AddedToken, begin_with_space: bool) -> bool:
@@ -50,14 +62,19 @@ def _is_usual(token: AddedToken, begin_with_space: bool) -> bool:
     return not (token.rstrip and (begin_with_space or token.content[-1] in WHITE_SPACE))
 
 
-def _pattern(tokens: Iterable[AddedToken]) -> re.Pattern[str]:
-    """One group that matches any of them, the longest first: a trie, for alternatives in a row take time by number."""
+def _pattern(tokens: Collection[AddedToken]) -> re.Pattern[str]:
+    """One group that matches any of them, the longest first."""
+    texts = {token.content: f"[{WHITE_SPACE}]*" if token.rstrip else "" for token in tokens}
+    if max(map(len, texts)) > _DEEPEST_TRIE:
+        longest_first = sorted(texts, key=len, reverse=True)
+        return re.compile("(" + "|".join(re.escape(text) + texts[text] for text in longest_first) + ")")
+    # Alternatives in a row take time by their number; those of a trie do not.
     trie: dict[str, Any] = {}
-    for token in tokens:
+    for text, behind in texts.items():
         node = trie
-        for char in token.content:
+        for char in text:
             node = node.setdefault(char, {})
-        node[_END] = f"[{WHITE_SPACE}]*" if token.rstrip else ""
+        node[_END] = behind
     return re.compile(f"({_written(trie)})")
 
 

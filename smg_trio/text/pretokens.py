@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 from unicodedata import is_normalized
 
@@ -22,13 +21,15 @@ import tokenizers
 from tokenizers import models
 
 from smg_trio.text.character_classes import UNKNOWN_CHARACTER
-from smg_trio.text.split_patterns import translate
+from smg_trio.text.split_patterns import Splitter, translate
 from smg_trio.text.token_pieces import BYTE_ALPHABET
 
 _GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """What ``ByteLevel`` splits at by itself."""
 _CHAR_OF_BYTE: Final = {byte: char for char, byte in BYTE_ALPHABET.items()}
 _BORDER: Final = "▁"
+_BYTE: Final = re.compile("<0x[0-9A-F]{2}>")
+_BYTE_CHARS: Final = 6
 
 
 class Pretokenizer:
@@ -42,45 +43,45 @@ class Pretokenizer:
 
     def __init__(
         self,
-        patterns: Sequence[re.Pattern[str]],
+        splitters: Sequence[Splitter],
         spell: Callable[[str], str],
         knows: Callable[[str], bool],
         *,
-        normalize: Callable[[str], str] | None = None,
+        normalize: Callable[[str], str] = str,
     ) -> None:
-        """`patterns`: what finds all pieces of a text, then all pieces of these, and so on."""
-        self._first, *self._rest = patterns
+        """`splitters`: what cuts a text, then all pieces of it, and so on."""
+        self._first, *self._rest = splitters
         self._normalize = normalize
         self.spell = spell
         self.knows = knows
 
     def cut(self, text: str) -> list[str]:
-        """All pretokens of a text."""
-        pieces = self._first.findall(text if self._normalize is None else self._normalize(text))
-        for pattern in self._rest:
-            pieces = [piece for whole in pieces for piece in pattern.findall(whole)]
+        """All pretokens of a text that is not long."""
+        return self._cut_on(self._first.pieces(self._normalize(text)), self._rest)
+
+    def _cut_on(self, pieces: list[str], splitters: Sequence[Splitter]) -> list[str]:
+        for splitter in splitters:
+            pieces = [piece for whole in pieces for piece in splitter.pieces(whole)]
         return pieces
 
     def cut_in_parts(self, text: str, size: int) -> Iterator[list[str]]:
         """All pretokens of a text, some `size` at a time: what takes long is done between two of these lists."""
-        normalized = text if self._normalize is None else self._normalize(text)
-        return _in_parts(normalized, [self._first, *self._rest], size)
+        return self._in_parts(self._normalize(text), [self._first, *self._rest], size)
 
-
-def _in_parts(text: str, patterns: Sequence[re.Pattern[str]], size: int) -> Iterator[list[str]]:
-    found = (match[0] for match in patterns[0].finditer(text))
-    if len(patterns) == 1:
-        while part := list(islice(found, size)):
-            yield part
-        return
-    gathered: list[str] = []
-    for piece in found:
-        for part in _in_parts(piece, patterns[1:], size):
-            gathered += part
-            if len(gathered) >= size:
-                yield gathered
-                gathered = []
-    yield gathered
+    def _in_parts(self, text: str, splitters: Sequence[Splitter], size: int) -> Iterator[list[str]]:
+        first, *rest = splitters
+        part: list[str] = []
+        for piece in first.one_by_one(text):
+            if rest and len(piece) > size:
+                yield self._cut_on(part, rest)
+                yield from self._in_parts(piece, rest, size)
+                part = []
+                continue
+            part.append(piece)
+            if len(part) >= size:
+                yield self._cut_on(part, rest)
+                part = []
+        yield self._cut_on(part, rest)
 
 
 def find_pretokenizer(backend: tokenizers.Tokenizer) -> Pretokenizer | None:
@@ -125,9 +126,9 @@ def _byte_level(
     if any(model.token_to_id(char) is None for char in BYTE_ALPHABET):
         return None
     sources = [_source(step) for step in splits] + ([_GPT2] if last["use_regex"] else [])
-    patterns = [None if source is None else translate(source) for source in sources]
-    known = [pattern for pattern in patterns if pattern is not None]
-    if not known or len(known) < len(patterns):
+    splitters = [None if source is None else translate(source) for source in sources]
+    known = [splitter for splitter in splitters if splitter is not None]
+    if not known or len(known) < len(splitters):
         return None
     return Pretokenizer(known, _in_bytes, _knows_composed if normalizers else _knows)
 
@@ -163,19 +164,23 @@ def _sentencepiece(
     replace = normalizers[-1]
     if replace["pattern"] != {"String": " "} or replace["content"] != _BORDER:
         return None
-    if any(step["type"] != "Split" or step["pattern"] != {"String": " "} for step in pretokenizers):
+    if any(step["type"] != "Split" or step["pattern"] != {"String": " "} or step["invert"] for step in pretokenizers):
         return None  # that one finds nothing: there are no spaces left
-    if any(f"<0x{byte:02X}>" not in vocabulary for byte in range(256)):
+    if any(f"<0x{byte:02X}>" not in vocabulary for byte in range(256)) or any(map(_merges_bytes, vocabulary)):
         return None
     prefix = "" if len(kinds) == 1 else normalizers[0]["prepend"]
 
     def normalize(text: str) -> str:
         return (prefix + text).replace(" ", _BORDER)
 
-    return Pretokenizer([_between_borders(vocabulary)], str, lambda _: True, normalize=normalize)
+    return Pretokenizer([Splitter(_between_borders(vocabulary))], str, lambda _: True, normalize=normalize)
 
 
-def _between_borders(vocabulary: Iterable[str]) -> re.Pattern[str]:
+def _merges_bytes(entry: str) -> bool:
+    return len(entry) > _BYTE_CHARS and _BYTE.search(entry) is not None
+
+
+def _between_borders(vocabulary: Iterable[str]) -> str:
     """Cuts before every run of ``▁`` that no entry crosses, and around line breaks if no longer entry has one."""
     crossing: set[str] = set()
     breaks = True
@@ -187,4 +192,4 @@ def _between_borders(vocabulary: Iterable[str]) -> re.Pattern[str]:
     crossing.discard(_BORDER)
     other = rf"[^{_BORDER}\n]" if breaks else f"[^{_BORDER}]"
     more = f"(?:(?<=[{''.join(map(re.escape, sorted(crossing)))}]){_BORDER}+{other}*)*" if crossing else ""
-    return re.compile(rf"{_BORDER}*{other}+{more}|{_BORDER}+" + (r"|\n" if breaks else ""))
+    return rf"{_BORDER}*{other}+{more}|{_BORDER}+" + (r"|\n" if breaks else "")

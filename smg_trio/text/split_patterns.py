@@ -8,6 +8,7 @@ every text in which `character_classes.UNKNOWN_CHARACTER` finds nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from smg_trio.text.character_classes import WHITE_SPACE, members
@@ -16,24 +17,44 @@ _WORD: Final = re.compile(
     r"(?P<property>\\p\{(?P<name>\w+)\})"
     r"|(?P<space>\\s)|(?P<no_space>\\S)|\\(?P<control>[rntfv])|\\(?P<escaped>[^\w\s])"
     r"|(?P<open>\[\^?)|(?P<close>\])"
-    r"|(?P<group>\(\?(?::|i:|!|=)|\))|(?P<or>\|)|(?P<repeat>[?*+]\+?|\{\d+(?:,\d*)?\}(?!\+))"
+    # Of either case, texts that do not fold to anything beyond ASCII: contractions, which is what files have there.
+    r"|(?P<any_case>\(\?i:(?![^)]*(?:ss|ff|fi|fl|st))(?:(?:'?[a-z]{1,2}|\[[a-z]+\])\|?)+\))"
+    r"|(?P<group>\(\?(?::|!)|\))|(?P<or>\|)|(?P<repeat>[?*+]\+?|\{\d+\}(?![+?])|\{\d+,\d*\}(?!\+))"
     r"|(?P<literal>[^\\.^$(){}\[\]|?*+])|(?P<in_class>[.^$(){}|?*+])",
     re.DOTALL,
 )
 
 
-def translate(pattern: str) -> re.Pattern[str] | None:
-    """A pattern whose `findall` gives the pieces that a split at every match leaves, matches and what lies between.
+class Splitter:
+    """Cuts a text at every match of a pattern that matches no empty text: pieces are matches and what lies between."""
 
-    None if the pattern uses anything that is not translated here, or could match nothing at all.
-    """
+    def __init__(self, pattern: str) -> None:
+        """Raises re.error."""
+        self._matches = re.compile(pattern).finditer
+        self.pieces: Callable[[str], list[str]] = re.compile(f"(?:{pattern})|(?:(?!{pattern})[\\s\\S])+").findall
+        """All pieces of a text that is not long: one call into C."""
+
+    def one_by_one(self, text: str) -> Iterator[str]:
+        """The pieces of a text of any length."""
+        end = 0
+        for match in self._matches(text):
+            start = match.start()
+            if start > end:
+                yield text[end:start]
+            yield match[0]
+            end = match.end()
+        if end < len(text):
+            yield text[end:]
+
+
+def translate(pattern: str) -> Splitter | None:
+    """What splits at a pattern; None if it uses anything that is not translated here, or could match nothing at all."""
     written = _write(pattern)
     if written is None:
         return None
     try:
-        # The last alternative is what lies between two matches; most patterns leave nothing to it.
-        compiled = re.compile(f"(?:{written})|(?:(?!{written})[\\s\\S])+")
-        return None if re.match(written, "") else compiled
+        # Without lookaheads that ask for something, what can match nothing does so where there is nothing.
+        return None if re.match(written, "") else Splitter(written)
     except re.error:
         return None
 
@@ -55,7 +76,7 @@ def _write(pattern: str) -> str | None:
 
 def _outside(word: re.Match[str]) -> str | None:
     kind = word.lastgroup
-    if kind in ("open", "group", "or", "repeat"):
+    if kind in ("open", "any_case", "group", "or", "repeat"):
         return word[0]
     if kind == "no_space":
         return f"[^{WHITE_SPACE}]"
@@ -76,6 +97,6 @@ def _in_class(word: re.Match[str]) -> str | None:
         return re.escape(word["escaped"])
     if word["close"] or word[0] == "-":
         return word[0]
-    if word["open"] or word["no_space"] or word["group"] not in (None, ")"):
+    if word["open"] or word["no_space"] or word["any_case"] or word["group"] not in (None, ")"):
         return None
     return re.escape(word[0])

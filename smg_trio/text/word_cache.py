@@ -24,13 +24,13 @@ _PART_WORDS: Final = 512
 _PAUSE_S: Final = 0.0002
 """Without it, a thread that calls into the kernel a hundred times per engine step would wait for a part each time."""
 _WORDS: Final = 32_768
-"""Remembered at once: some 8 MB. When they are too many, all are forgotten, and soon the usual ones are there again."""
-_KEPT_CHARS: Final = 64
-"""Longer ones hardly come twice."""
+"""Remembered at once: 8 MB, at most 20. When they are too many, all are forgotten, and soon the usual ones are back."""
+_KEPT_CHARS: Final = 32
+_KEPT_IDS: Final = 8
+"""Words of more hardly come twice."""
 _MAX_PRETOKEN_CHARS: Final = 1_024
 """The model takes its time for longer ones, and would hold the interpreter."""
 _TRIALS: Final = (
-    "",
     " ",
     "The wind isn't  what it WAS in 1998;\n\n\tsee 'notes' (p. 12345), it's\r\n  gone...   ",
     "Über 3½ naïve 日本語のテキスト и слова ▁▁x ▁ 😀👍🏽 e\u0301 \u200d\u3000.\n \n",
@@ -70,6 +70,11 @@ class WordCache:
         before, after = self._around
         return [*before, *self._bare(text), *after]
 
+    @property
+    def adds_special_tokens(self) -> bool:
+        """Whether it is known which ones stand around a text."""
+        return self._around is not None
+
     def forget(self) -> None:
         """Start anew."""
         self._words.clear()
@@ -85,12 +90,12 @@ class WordCache:
 
     def _add(self, text: str, ids: list[int], stage: int) -> None:
         """Ids of a text in which the added tokens of earlier stages were found already."""
-        added = self._added
-        if stage < len(added.splits):
+        stages = self._added.stages
+        if stage < len(stages):
             is_token = False
-            for piece in added.splits[stage](text):
+            for piece in stages[stage].split(text):
                 if is_token:
-                    ids.append(added.id_of(piece))
+                    ids.append(stages[stage].id_of(piece))
                 elif piece:
                     self._add(piece, ids, stage + 1)
                 is_token = not is_token
@@ -116,7 +121,7 @@ class _Words(dict[str, tuple[int, ...]]):
         if len(pretoken) > _MAX_PRETOKEN_CHARS:
             raise Unknown
         ids = tuple([token.id for token in self._tokenize(self._spell(pretoken))])
-        if len(pretoken) <= _KEPT_CHARS:
+        if len(pretoken) <= _KEPT_CHARS and len(ids) <= _KEPT_IDS:
             if len(self) >= _WORDS:
                 self.clear()
             self[pretoken] = ids
@@ -125,30 +130,41 @@ class _Words(dict[str, tuple[int, ...]]):
 
 def _special_tokens_around(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]] | None:
     """What stands before and behind every text with special tokens added; None if that depends on the text."""
-    steps = component_steps(backend.post_processor)
-    if any(step["type"] not in ("ByteLevel", "TemplateProcessing") for step in steps):
+    if any(step["type"] not in ("ByteLevel", "TemplateProcessing") for step in component_steps(backend.post_processor)):
         return None
     bare, whole = (backend.encode(" ", add_special_tokens=add).ids for add in (False, True))
     places = [place for place in range(len(whole)) if whole[place : place + len(bare)] == bare]
     return (whole[: places[0]], whole[places[0] + len(bare) :]) if len(places) == 1 else None
 
 
+def _is_plain(backend: tokenizers.Tokenizer) -> bool:
+    """Whether ids are the text's, once and whole, and special tokens are looked for."""
+    if backend.truncation is not None or backend.padding is not None or backend.encode_special_tokens:
+        return False
+    return all(
+        [part["Sequence"]["id"] for part in step["single"] if "Sequence" in part] == ["A"]
+        for step in component_steps(backend.post_processor)
+        if step["type"] == "TemplateProcessing"
+    )
+
+
 def make_word_cache(backend: tokenizers.Tokenizer) -> WordCache | None:
     """A cache for a tokenizer that must not change any more; None if it is of a kind that is not known here."""
-    pretokenizer = find_pretokenizer(backend)
+    pretokenizer = find_pretokenizer(backend) if _is_plain(backend) else None
     if pretokenizer is None:
         return None
     cache = WordCache(backend, pretokenizer)
-    return cache if all(_agrees(cache, backend, text) for text in _TRIALS) else None
+    agreements = [_agrees(cache, backend, text) for text in _TRIALS]
+    return cache if True in agreements and False not in agreements else None
 
 
-def _agrees(cache: WordCache, backend: tokenizers.Tokenizer, text: str) -> bool:
-    """Whether both say the same. Files may hold what nobody has thought of."""
+def _agrees(cache: WordCache, backend: tokenizers.Tokenizer, text: str) -> bool | None:
+    """Whether both say the same, None if only the library knows. Files may hold what nobody has thought of."""
     try:
         return all(
             cache.encode(text, add_special_tokens=add)
             == backend.encode_batch_fast([text], add_special_tokens=add)[0].ids
-            for add in (False, True)
+            for add in ((False, True) if cache.adds_special_tokens else (False,))
         )
     except Unknown:
-        return True
+        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 
@@ -13,6 +12,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from smg_trio.text import word_cache
 from smg_trio.text.pretokens import Pretokenizer, find_pretokenizer
+from smg_trio.text.split_patterns import Splitter
 from smg_trio.text.token_pieces import BYTE_ALPHABET
 from smg_trio.text.word_cache import MAX_TEXT_CHARS, Unknown, WordCache, make_word_cache
 from tests.text.conftest import LoadModel, load_demo
@@ -193,6 +193,12 @@ TOKENS: dict[str, list[AddedToken]] = {
     "space behind one that ends with it": [AddedToken("a ", rstrip=True, normalized=False)],
     "space before": [AddedToken("<a>", lstrip=True, normalized=False)],
     "a word": [AddedToken("ab", single_word=True, normalized=False)],
+    "space behind, and a later one that ends with it": [
+        AddedToken("<a>", rstrip=True, normalized=False),
+        AddedToken("<a>\n\n", normalized=True),
+    ],
+    "very long ones": [AddedToken("<" + "a" * length + ">", normalized=False) for length in (1, 2, 500, 600)],
+    "many runs of space": [AddedToken(" " * length, normalized=False) for length in range(1, 400)],
     "signs of patterns": [AddedToken(text, normalized=False) for text in ("a.", "[b]", "(", "a|b", "\n\n", "\\", "^")],
 }
 
@@ -290,6 +296,16 @@ UNKNOWN_KINDS = {
     "spaces that stay": changed(set_part("normalizer", None), sentencepiece),
     "other words": changed(set_part("normalizer", normalizers.Replace("a", "▁")), sentencepiece),
     "cut at spaces": changed(set_part("pre_tokenizer", pre_tokenizers.Metaspace()), sentencepiece),
+    "bytes that are merged": sentencepiece(("<0xA9>", "▁")),
+    "only the spaces": changed(
+        set_part("pre_tokenizer", pre_tokenizers.Split(" ", "removed", invert=True)), sentencepiece
+    ),
+    "twice the text": changed(
+        set_part("post_processor", processors.TemplateProcessing(single="$A $A", special_tokens=[]))
+    ),
+    "cut short": changed(lambda backend: backend.enable_truncation(200)),
+    "special tokens spelled out": changed(set_part("encode_special_tokens", True)),
+    "nothing that could be tried": changed(lambda backend: backend.add_tokens([AddedToken(" ", rstrip=True)])),
     "a byte is missing": Tokenizer(models.BPE({"a": 0, "<0x00>": 1}, [], byte_fallback=True)),
 }
 
@@ -325,7 +341,8 @@ def split_by(*patterns: str) -> Tokenizer:
         r"\p{L}+",  # what lies between two matches is a piece
         r"[^\r\n\p{L}\p{N}]?+\p{L}++|\s*[\r\n]",
         r"\p{Lu}\p{Ll}*|\S",
-        r"(?i:'d|AB)|[a-c\-\]/&^]+|\p{N}{2,3}(?=\s)",
+        r"(?i:'d|ab|[bc])|[a-c\-\]/&^]+|\p{N}{2,3}(?!\s)",
+        r"'(?i:[sdmt]|ll|ve|re)|a{2}b|\p{L}{1,2}?",
         r"[一-龥\u3040-ゟ]+".replace("\\u3040", "\u3040"),
         r"\p{Han}|\p{Greek}+",
         r"\s+(?!\S)|a(?:b|c){1,}",
@@ -401,8 +418,9 @@ def test_words_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPa
     for number in range(25):
         assert words[f"a{number}"]
         assert len(words) <= 10
-    assert words["x" * 1000]
-    assert "x" * 1000 not in words
+    for rare in ("x" * 1000, "é" * 20):
+        assert words[rare]
+        assert rare not in words
 
 
 def test_lone_surrogates_raise_as_in_the_library() -> None:
@@ -412,6 +430,6 @@ def test_lone_surrogates_raise_as_in_the_library() -> None:
 
 
 def test_a_tokenizer_that_turns_out_to_be_different_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Pretokenizer([re.compile(".")], str, lambda _: True)
+    wrong = Pretokenizer([Splitter(".")], str, lambda _: True)
     monkeypatch.setattr(word_cache, "find_pretokenizer", lambda _: wrong)
     assert make_word_cache(byte_level(("t", "h"))) is None
