@@ -70,18 +70,16 @@ class Pretokenizer:
 
     def _in_parts(self, text: str, splitters: Sequence[Splitter], size: int) -> Iterator[list[str]]:
         first, *rest = splitters
-        part: list[str] = []
-        for piece in first.one_by_one(text):
-            if rest and len(piece) > size:
-                yield self._cut_on(part, rest)
+        for pieces in first.pieces_in_parts(text, size):
+            short: list[str] = []
+            for piece in pieces if rest else ():
+                if len(piece) <= size:
+                    short.append(piece)
+                    continue
+                yield self._cut_on(short, rest)
                 yield from self._in_parts(piece, rest, size)
-                part = []
-                continue
-            part.append(piece)
-            if len(part) >= size:
-                yield self._cut_on(part, rest)
-                part = []
-        yield self._cut_on(part, rest)
+                short = []
+            yield self._cut_on(short, rest) if rest else pieces
 
 
 def find_pretokenizer(backend: tokenizers.Tokenizer) -> Pretokenizer | None:

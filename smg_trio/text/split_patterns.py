@@ -8,7 +8,8 @@ every text in which `character_classes.UNKNOWN_CHARACTER` finds nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from smg_trio.text.character_classes import WHITE_SPACE, members
@@ -34,17 +35,23 @@ class Splitter:
         self.pieces: Callable[[str], list[str]] = re.compile(f"(?:{pattern})|(?:(?!{pattern})[\\s\\S])+").findall
         """All pieces of a text that is not long: one call into C."""
 
-    def one_by_one(self, text: str) -> Iterator[str]:
-        """The pieces of a text of any length."""
-        end = 0
-        for match in self._matches(text):
-            start = match.start()
-            if start > end:
-                yield text[end:start]
-            yield match[0]
-            end = match.end()
+    def pieces_in_parts(self, text: str, size: int) -> Iterator[list[str]]:
+        """The pieces of a text of any length, up to `size` matches at a time and what lies between them."""
+        found, end = self._matches(text), 0
+        while matches := list(islice(found, size)):
+            pieces = [match[0] for match in matches]
+            start, end = end, matches[-1].end()
+            yield pieces if sum(map(len, pieces)) == end - start else list(_with_gaps(text, start, matches))
         if end < len(text):
-            yield text[end:]
+            yield [text[end:]]
+
+
+def _with_gaps(text: str, end: int, matches: Iterable[re.Match[str]]) -> Iterator[str]:
+    for match in matches:
+        if match.start() > end:
+            yield text[end : match.start()]
+        yield match[0]
+        end = match.end()
 
 
 def translate(pattern: str) -> Splitter | None:
