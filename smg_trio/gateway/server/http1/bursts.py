@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 WORTH_FROM = 4
 """With fewer streams than these a detour through another task costs more than it saves."""
+_MOST_WAITING = 32
+"""As soon as so many pieces wait, they are written: of hundreds of streams the first need not wait for the last."""
 
 
 class Burst:
@@ -26,16 +28,20 @@ class Burst:
         streams: responses in mid-body that may write through it.
     """
 
-    __slots__ = ("_sleeper", "_waiting", "streams")
+    __slots__ = ("_sleeper", "_slow", "_waiting", "streams")
 
     def __init__(self) -> None:
         self._waiting: list[Http1Connection] = []
         self._sleeper: trio.lowlevel.Task | None = None
+        self._slow: trio.Nursery | None = None
         self.streams = 0
 
     def add(self, connection: Http1Connection) -> None:
-        """Have `connection.write_queued` called once the tasks that are awake now have run."""
+        """Have `connection.write_queued` called once the tasks that are awake now have run, or sooner."""
         self._waiting.append(connection)
+        if len(self._waiting) >= _MOST_WAITING and self._slow is not None:
+            self._write(self._slow)
+            return
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None:
             trio.lowlevel.reschedule(sleeper)
@@ -43,13 +49,20 @@ class Burst:
     async def run(self) -> None:
         """Write for ever. Cancelled, connections keep what they have queued until they write themselves."""
         async with trio.open_nursery() as slow:
-            while True:
-                await self._wait()
-                waiting, self._waiting = self._waiting, []
-                for connection in waiting:
-                    rest = connection.write_queued()
-                    if rest:
-                        slow.start_soon(connection.write_rest, rest)
+            self._slow = slow
+            try:
+                while True:
+                    await self._wait()
+                    self._write(slow)
+            finally:
+                self._slow = None
+
+    def _write(self, slow: trio.Nursery) -> None:
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            rest = connection.write_queued()
+            if rest:
+                slow.start_soon(connection.write_rest, rest)
 
     async def _wait(self) -> None:
         if self._waiting:

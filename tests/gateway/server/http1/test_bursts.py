@@ -14,6 +14,7 @@ import trio.testing
 from smg_trio.gateway.server import WRITE_BODY, Receive, RunningServer, Scope, Send
 from smg_trio.gateway.server.asgi import App
 from smg_trio.gateway.server.departures import DepartureWatch
+from smg_trio.gateway.server.http1 import bursts
 from smg_trio.gateway.server.http1.bursts import WORTH_FROM
 from smg_trio.gateway.server.http1.connection import Http1Connection
 from smg_trio.gateway.server.http1.context import LaneContext
@@ -23,6 +24,11 @@ from smg_trio.gateway.server.settings import ServerLimits
 from tests.gateway.server.running import PATIENCE_S, connect, read_to_end, running_server
 
 STREAMS = 3 * WORTH_FROM
+
+
+@pytest.fixture(autouse=True, params=[WORTH_FROM - 1, 4 * STREAMS], ids=["several bursts per step", "one"])
+def most_waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bursts, "_MOST_WAITING", request.param)
 
 
 class Steps:
