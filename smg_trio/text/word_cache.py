@@ -6,6 +6,7 @@ every character, an object for the result) falls away. Exact: a text of which th
 
 from __future__ import annotations
 
+import threading
 import time
 from itertools import chain
 from typing import Any, Final
@@ -18,7 +19,7 @@ from smg_trio.text.pretokens import Pretokenizer, component_steps, find_pretoken
 MAX_TEXT_CHARS: Final = 1 << 20
 """Longer texts are the library's."""
 _LONG_TEXT_CHARS: Final = 8_192
-"""Longer ones are done in parts, and between two parts other threads have the interpreter."""
+"""Longer ones are done in parts. In a thread beside the main one, others have the interpreter between two parts."""
 _PART_WORDS: Final = 512
 """0.1 ms for known words, 0.7 ms for new ones."""
 _PAUSE_S: Final = 0.0002
@@ -106,7 +107,8 @@ class WordCache:
         else:
             for part in self.pretokenizer.cut_in_parts(text, _PART_WORDS):
                 ids += chain.from_iterable(map(self._words.__getitem__, part))
-                time.sleep(_PAUSE_S)  # noqa: TID251 - in a thread of its own
+                if threading.current_thread() is not threading.main_thread():
+                    time.sleep(_PAUSE_S)  # noqa: TID251 - it holds up this thread alone, and the loop is in another one
 
 
 class _Words(dict[str, tuple[int, ...]]):

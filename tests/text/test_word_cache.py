@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 import pytest
@@ -403,6 +405,18 @@ def test_long_texts_are_done_in_parts(pattern: str) -> None:
     assert max(parts) < 1024
 
 
+def test_only_a_thread_beside_the_main_one_pauses_between_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[str] = []
+    monkeypatch.setattr(word_cache.time, "sleep", lambda _: paused.append(threading.current_thread().name))
+    cache, text = made(byte_level(AB)), "ab cd " * 2_000
+    ids = cache.encode(text)
+    assert not paused
+    with ThreadPoolExecutor(1, thread_name_prefix="text") as executor:
+        assert executor.submit(cache.encode, text).result() == ids
+    assert len(paused) > 5
+    assert set(paused) == {"text_0"}
+
+
 def test_very_long_texts_and_long_words_are_left_to_the_library() -> None:
     cache = made(byte_level(AB))
     for text in ("a " * MAX_TEXT_CHARS, "a" * 2000):
@@ -413,8 +427,9 @@ def test_very_long_texts_and_long_words_are_left_to_the_library() -> None:
 def test_words_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "_WORDS", 10)
     backend = byte_level(AB)
-    words = word_cache._Words(backend.model, pretokenizer := find_pretokenizer(backend))  # type: ignore[arg-type]
+    pretokenizer = find_pretokenizer(backend)
     assert pretokenizer is not None
+    words = word_cache._Words(backend.model, pretokenizer)
     for number in range(25):
         assert words[f"a{number}"]
         assert len(words) <= 10

@@ -2,8 +2,8 @@
 
 An engine's step wakes all its streams. If each wrote its piece as soon as it has made it, a client on the same host
 would fall asleep in between and be woken by every write, and the kernel's and the interpreter's code would take turns
-in the caches. So pieces wait here until all streams of the step have made theirs. At 128 streams that takes a sixth off
-what a token costs, and the average piece leaves earlier.
+in the caches. So pieces wait here until all streams of the step have made theirs, or `_MOST_WAITING` have. At 128
+streams that takes a sixth off what a token costs, and the average piece leaves earlier.
 """
 
 from __future__ import annotations
