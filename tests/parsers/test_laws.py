@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import sys
@@ -185,6 +186,8 @@ class Work:
         """The work of parsing `pieces`."""
         parser = make_tool_parser(name, TOOLS)
         self.done = 0
+        # A collection in between would count its callbacks and finalizers as the parser's work.
+        gc.disable()
         sys.setprofile(self._count)
         try:
             for piece in pieces:
@@ -192,6 +195,7 @@ class Work:
             parser.finish()
         finally:
             sys.setprofile(None)
+            gc.enable()
         return self.done
 
 
