@@ -315,6 +315,7 @@ class AnswerStream:
         "_before_end",
         "_done",
         "_measured",
+        "_on_close",
         "_owes_sign",
         "_plain",
         "_quiet",
@@ -331,12 +332,19 @@ class AnswerStream:
         style: StreamStyle,
         *,
         before_end: Callable[[], Awaitable[None]] | None = None,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
-        """Takes over `measured`; `before_end` is awaited before the last chunk leaves."""
+        """Takes over `measured`.
+
+        Args:
+            before_end: awaited before the last chunk of a stream that succeeds leaves.
+            on_close: called by every `close`; calling it again must be harmless.
+        """
         self._measured = measured
         self._writer = writer
         self._style = style
         self._before_end = before_end
+        self._on_close = on_close
         self._ready = b""
         self._done = False
         self._quiet = True
@@ -455,3 +463,5 @@ class AnswerStream:
         self._done = True
         self._alarm.cancel()
         self._measured.close()
+        if self._on_close is not None:
+            self._on_close()

@@ -1,4 +1,8 @@
-"""Answers that nobody waits for: each a task of the gateway's own nursery, to be cancelled by name."""
+"""Responses that no client waits for: each a task of one nursery, to be cancelled by name.
+
+The nursery is the gateway's own, so nothing that a task raises may leave it: an exception is logged and ends that task
+alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import trio
+
+from smg_trio.core.errors import Conflict
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -25,20 +31,22 @@ class BackgroundTasks:
             await trio.sleep_forever()
 
     def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Start a task under a name that no running one has."""
+        """Start a task, which `cancel` knows by `name` from now on. Raises Conflict while another one has the name."""
         assert self._nursery is not None, "tasks are started while the gateway runs"
-        self._nursery.start_soon(self._run_one, name, work)
+        if name in self._scopes:
+            raise Conflict(f"A background task named '{name}' is running.")
+        scope = self._scopes[name] = trio.CancelScope()
+        self._nursery.start_soon(self._run_one, name, work, scope)
 
-    async def _run_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        with trio.CancelScope() as scope:
-            self._scopes[name] = scope
-            try:
+    async def _run_one(self, name: str, work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+        try:
+            with scope:
                 await work()
-            except Exception:
-                # A border like the one around endpoints: what fails here has nobody to tell but the log.
-                logger.exception("background answer %s failed", name)
-            finally:
-                del self._scopes[name]
+        except Exception:
+            # A border like the one around endpoints: what fails here has no one to tell but the log.
+            logger.exception("background response %s failed", name)
+        finally:
+            self._scopes.pop(name, None)
 
     def cancel(self, name: str) -> bool:
         """Cancel a task; False if none of that name runs."""

@@ -6,10 +6,13 @@ answer would cost more per token than everything else this room does.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
 import trio
+
+logger = logging.getLogger("smg_trio.gateway")
 
 
 class Deadline:
@@ -44,7 +47,7 @@ class DeadlineQueue:
         return len(self._queue)
 
     def start(self, expire: Callable[[], None]) -> Deadline:
-        """A deadline from now; `expire` is called once if it passes, and must not raise or wait."""
+        """A deadline from now; `expire` is called once if it passes, and must not wait. What it raises is logged."""
         deadline = Deadline(trio.current_time() + self._timeout_s, expire, self._queue)
         if not self._queue:
             self._filled.set()
@@ -63,4 +66,12 @@ class DeadlineQueue:
             if trio.current_time() < first.at:
                 await trio.sleep_until(first.at)
             elif queue.pop(first, self) is None:
-                first.expire()
+                _expire(first)
+
+
+def _expire(deadline: Deadline) -> None:
+    # The other answers' deadlines are watched by the same task.
+    try:
+        deadline.expire()
+    except Exception:
+        logger.exception("a deadline's action failed")

@@ -49,7 +49,7 @@ class Followed:
 def _signature(path: Path) -> tuple[int, int, int] | None:
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a null character in the path
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -100,6 +100,9 @@ class FileFollower:
             await one.read()
         except ConfigError as error:
             logger.warning("%s not reloaded, what was read before stays in force: %s", one.what, error.message)
+        except Exception:
+            # Files are written by people and programs while the gateway runs: none of them may end it.
+            logger.exception("%s not reloaded, what was read before stays in force", one.what)
         else:
             logger.info("%s reloaded", one.what)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from smg_trio.gateway.current_trace import current
 from smg_trio.gateway.state import Gateway
 from smg_trio.history.base import HistoryStore, response_chain
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
+
+logger = logging.getLogger("smg_trio.gateway")
 
 
 def needs_history(gateway: Gateway) -> HistoryStore:
@@ -141,7 +144,9 @@ class Responding:
             await self.keep(self.unfinished("in_progress"))
             measured = self.begin()
             await fold_answer(measured, fold)
-        except SmgError as error:
+        except Exception as error:
+            if not isinstance(error, SmgError):
+                logger.exception("background response %s failed", self.response_id)
             fold.fail(error)
             await self.keep(fold.response())
             return

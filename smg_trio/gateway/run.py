@@ -32,6 +32,7 @@ from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.door import Door, open_door
 from smg_trio.gateway.followed_files import FileFollower
 from smg_trio.gateway.hot_routes import HotRoutes
+from smg_trio.gateway.keep_running import keep_running
 from smg_trio.gateway.metrics_app import MetricsApp
 from smg_trio.gateway.models import load_catalog
 from smg_trio.gateway.posture import open_doors, posture_line
@@ -206,11 +207,11 @@ async def _serve(
     app = HotRoutes(gateway, cast(App, make_app(gateway, feed)))
     http_end, metrics_end = Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
-        serving.start_soon(gateway.deadlines.run)
-        serving.start_soon(gateway.keep_alives.run)
-        serving.start_soon(door.files.run)
-        serving.start_soon(feed.run)
-        serving.start_soon(gateway.metrics.watch_loop)
+        serving.start_soon(keep_running, "watching request deadlines", gateway.deadlines.run)
+        serving.start_soon(keep_running, "sending keep-alives", gateway.keep_alives.run)
+        serving.start_soon(keep_running, "watching key and certificate files", door.files.run)
+        serving.start_soon(keep_running, "the live feed", feed.run)
+        serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
         await serving.start(gateway.background.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)

@@ -23,6 +23,7 @@ from smg_trio.gateway.key_ring import KeyRing
 from smg_trio.gateway.metrics import Metrics
 from smg_trio.gateway.open_answers import OpenAnswer
 from smg_trio.gateway.recent_errors import RecentErrors
+from smg_trio.gateway.response_ids import ResponseIds
 from smg_trio.gateway.series import LATENCY_BUCKETS_S
 from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
@@ -44,7 +45,8 @@ class Gateway:
         access: follows requests to their line in the log.
         history: None where nothing is kept.
         adapters: LoRA adapters, which are models too.
-        background: answers that nobody waits for.
+        background: responses that no client waits for.
+        response_ids: those of responses being generated.
         in_flight: answers being generated now, streamed or not, oldest first.
         errors: what went wrong lately.
         started: when the gateway was made, on the system's monotonic clock.
@@ -74,6 +76,7 @@ class Gateway:
         registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
         self.background = BackgroundTasks()
+        self.response_ids = ResponseIds()
         self.preparer = Preparer(cache_bytes=settings.tokenizer_cache_l1_max_memory)
         self.limits = RequestLimits(max_logprobs=settings.max_logprobs)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)

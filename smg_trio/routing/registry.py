@@ -27,6 +27,9 @@ from smg_trio.worker.nursery import Worker
 
 logger = logging.getLogger("smg_trio.routing")
 
+_WATCH_PAUSE_S = 1.0
+"""Before a worker is looked at again that could not be: what fails must not take the whole loop."""
+
 MakeSpec = Callable[[], Awaitable[WorkerSpec]]
 
 
@@ -118,6 +121,12 @@ class Registry:
                     nursery.start_soon(self._watch, entry)
                     started = True
                     task_status.started()
+        except* Exception:
+            if not started:
+                raise  # to whoever is adding it
+            # All workers share the registry's nursery: one that cannot go on is removed, the others stay.
+            logger.exception("worker %s failed; it is removed", entry.worker.spec.url)
+            self._remove_failed(entry)
         finally:
             entry.ended.set()
             self._closing.discard(entry)
@@ -206,6 +215,12 @@ class Registry:
         self._end(entry)
         self._look_for_use(entry.worker.spec.model_id)
 
+    def _remove_failed(self, entry: Entry) -> None:
+        worker_id = entry.worker.spec.worker_id
+        if self._roster.entries.get(worker_id) is entry:
+            self._end(entry)
+            self._look_for_use(entry.worker.spec.model_id)
+
     def _end(self, entry: Entry) -> None:
         worker_id = entry.worker.spec.worker_id
         del self._roster.entries[worker_id]
@@ -217,7 +232,10 @@ class Registry:
     def _look_for_use(self, model: str) -> None:
         wanted = any(one.model_id == model and one.state is WorkerState.PENDING for one in self.applications())
         if not wanted and not self._roster.of_model(model):
-            self.model_unused(model)
+            try:
+                self.model_unused(model)
+            except Exception:
+                logger.exception("model %s could not be forgotten", model)
 
     def drain(self, worker_id: str) -> None:
         """Remove a worker once its answers have ended, but not later than its drain limit.
@@ -248,7 +266,10 @@ class Registry:
         if entry.leases:
             logger.warning("worker %s is removed with %d answers in flight", entry.worker.spec.url, entry.leases)
         if self._roster.entries.get(worker_id) is entry:
-            self.remove(worker_id)
+            try:
+                self.remove(worker_id)
+            except Exception:
+                logger.exception("worker %s cannot be removed", entry.worker.spec.url)
 
     async def _watch(self, entry: Entry) -> None:
         """Follow a worker's connection, and probe it at intervals."""
@@ -259,19 +280,29 @@ class Registry:
             with trio.move_on_after(entry.lifecycle.thresholds.interval_s):
                 await entry.worker.wait_change()
                 probe_due = False
-            if probe_due:
-                alive = entry.worker.state is WorkerState.READY
-                self._roster.probes[alive] += 1
-                entry.lifecycle.probed(alive)
-            before, state = state, entry.observe()
-            if state is before:
-                continue
-            logger.info("worker %s: %s -> %s", url, before, state)
-            if before is WorkerState.READY and state is not WorkerState.DRAINING:
-                self._roster.policy.cache_lost(entry.worker.spec.worker_id)
-            if state is WorkerState.FAILED and probe_due and self._rules.remove_failed:
-                logger.warning("removing worker %s: %s", url, entry.reason())
-                self.remove(entry.worker.spec.worker_id)
+            try:
+                state = self._look_at(entry, state, probe_due=probe_due)
+            except Exception:
+                logger.exception("worker %s cannot be watched; trying again", url)
+                await trio.sleep(_WATCH_PAUSE_S)
+
+    def _look_at(self, entry: Entry, before: WorkerState, *, probe_due: bool) -> WorkerState:
+        """Take note of a worker's state, and act on what has changed since it was `before`."""
+        worker_id, url = entry.worker.spec.worker_id, entry.worker.spec.url
+        if probe_due:
+            alive = entry.worker.state is WorkerState.READY
+            self._roster.probes[alive] += 1
+            entry.lifecycle.probed(alive)
+        state = entry.observe()
+        if state is before:
+            return state
+        logger.info("worker %s: %s -> %s", url, before, state)
+        if before is WorkerState.READY and state is not WorkerState.DRAINING:
+            self._roster.policy.cache_lost(worker_id)
+        if state is WorkerState.FAILED and probe_due and self._rules.remove_failed:
+            logger.warning("removing worker %s: %s", url, entry.reason())
+            self.remove(worker_id)
+        return state
 
     # ---- what there is --------------------------------------------------------------------------------
 

@@ -94,6 +94,10 @@ class InputOwner:
             frames = self._codec.encode_utility(command.call_id, command.method, command.arguments)
         except UnsupportedFeature as error:
             self._group.fail_utility(command.call_id, error)
+        except Exception:
+            # As with requests: one call that cannot be encoded must not take the worker with it.
+            logger.exception("cannot encode the engine call %s", command.method)
+            self._group.fail_utility(command.call_id, EngineFault("the call could not be sent to the engine"))
         else:
             await self._send(command.rank, frames)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
+from contextlib import ExitStack
 from secrets import token_hex
 
 import trio
@@ -26,6 +26,7 @@ from smg_trio.gateway.engine_hints import engine_hints
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.responding import Responding, needs_history
+from smg_trio.gateway.response_ids import id_in_use
 from smg_trio.gateway.state import Gateway
 
 
@@ -34,25 +35,36 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
     gateway.refuse_if_draining()
     asked = await gateway.preparer.read(request.body, parse_responses_request, gateway.limits)
     response_id = asked.request_id or f"resp_{token_hex(16)}"
-    responding = await Responding.prepare(
-        gateway,
-        asked,
-        response_id,
-        started=trio.current_time(),
-        routing_key=gateway.routing_key(request.headers),
-        hints=engine_hints(gateway, request),
-    )
-    if asked.background:
-        return await _in_background(gateway, responding)
-    if not asked.stream:
+    with ExitStack() as held:
+        held.enter_context(gateway.response_ids.claim(response_id))
+        if asked.request_id is not None:
+            await _refuse_kept(gateway, response_id)
+        responding = await Responding.prepare(
+            gateway,
+            asked,
+            response_id,
+            started=trio.current_time(),
+            routing_key=gateway.routing_key(request.headers),
+            hints=engine_hints(gateway, request),
+        )
+        if asked.background:
+            return await _in_background(gateway, responding, held)
+        if asked.stream:
+            return await _streamed(responding, held)
         fold = ResponseFold(responding.shown)
         body = await fold_answer(responding.begin(), fold)
         await responding.keep(fold.response(responding.usage()))
         return json_response(body)
-    return await _streamed(responding)
 
 
-async def _streamed(responding: Responding) -> Response:
+async def _refuse_kept(gateway: Gateway, response_id: str) -> None:
+    """Raises Conflict if a response with that id is kept."""
+    if gateway.history is not None and await gateway.history.get_response(response_id) is not None:
+        raise id_in_use(response_id)
+
+
+async def _streamed(responding: Responding, held: ExitStack) -> Response:
+    """`held` is closed with the stream."""
     writer = ResponseEventWriter(responding.shown)
     measured = responding.begin()
 
@@ -60,20 +72,23 @@ async def _streamed(responding: Responding) -> Response:
         await responding.keep(writer.response(measured.answer.usage()))
 
     style = StreamStyle(failed=functools.partial(writer.failed, usage=None), done=b"", usage_at_end=True)
-    stream = AnswerStream(measured, writer, style, before_end=keep)
+    stream = AnswerStream(measured, writer, style, before_end=keep, on_close=held.pop_all().close)
     await stream.start(writer.head())
     return Response(200, stream, list(SSE_HEADERS))
 
 
-async def _in_background(gateway: Gateway, responding: Responding) -> Response:
+async def _in_background(gateway: Gateway, responding: Responding, held: ExitStack) -> Response:
+    """`held` is closed when the response has ended."""
     fold = ResponseFold(responding.shown)
     queued = responding.unfinished("queued")
     await responding.keep(queued)
     place = current_place.get()
-    held = nullcontext() if place is None else place.hold()
+    if place is not None:
+        held.enter_context(place.hold())
+    until_its_end = held.pop_all()
 
     async def answer() -> None:
-        with held:
+        with until_its_end:
             await responding.run_in_background(fold)
 
     gateway.background.start(responding.response_id, answer)

@@ -9,11 +9,14 @@ waits for the set.
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 from typing import Protocol
 
 import trio
+
+LOGGER = logging.getLogger("smg_trio.gateway.server")
 
 _MASK = select.EPOLLRDHUP | select.EPOLLET
 _RESET = select.EPOLLHUP | select.EPOLLERR
@@ -50,8 +53,16 @@ class DepartureWatch:
             for fd, events in self._epoll.poll(0):
                 watcher = self._watched.get(fd)
                 if watcher is not None:
-                    watcher.on_departure(reset=bool(events & _RESET))
+                    _tell(watcher, reset=bool(events & _RESET))
 
     def close(self) -> None:
         """Closes the set."""
         self._epoll.close()
+
+
+def _tell(watcher: Departing, *, reset: bool) -> None:
+    # One task tells all connections: what one of them makes of it must not end the others.
+    try:
+        watcher.on_departure(reset=reset)
+    except Exception:
+        LOGGER.exception("a client's departure could not be handled")

@@ -225,7 +225,10 @@ class _Server:
             await trio.sleep(self.limits.tick_s)
             now = trio.current_time()
             for link in list(self.links):
-                link.check_deadlines(now)
+                try:
+                    link.check_deadlines(now)
+                except Exception:
+                    LOGGER.exception("connection from %s cannot be ended", link.client)
 
     async def _accept_from(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
         # A duplicate of the listening socket, since trio's own gives out no plain sockets.
@@ -251,6 +254,11 @@ class _Server:
                 if error.errno not in _CAPACITY_ERRNOS:
                     continue  # the client was gone before it was accepted
                 LOGGER.warning("cannot accept: %s; waiting", os.strerror(error.errno or 0))
+                await trio.sleep(_CAPACITY_PAUSE_S)
+                return
+            except Exception:
+                # This task is one for all connections to come.
+                LOGGER.exception("a connection could not be accepted")
                 await trio.sleep(_CAPACITY_PAUSE_S)
                 return
 

@@ -8,12 +8,15 @@ streams that takes a sixth off what a token costs, and the average piece leaves 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import trio
 
 if TYPE_CHECKING:
     from smg_trio.gateway.server.http1.connection import Http1Connection
+
+LOGGER = logging.getLogger("smg_trio.gateway.server")
 
 WORTH_FROM = 4
 """With fewer streams than these a detour through another task costs more than it saves."""
@@ -60,9 +63,19 @@ class Burst:
     def _write(self, slow: trio.Nursery) -> None:
         waiting, self._waiting = self._waiting, []
         for connection in waiting:
-            rest = connection.write_queued()
+            try:
+                rest = connection.write_queued()
+            except Exception:
+                _fail(connection)
+                continue
             if rest:
-                slow.start_soon(connection.write_rest, rest)
+                slow.start_soon(self._write_rest, connection, rest)
+
+    async def _write_rest(self, connection: Http1Connection, rest: bytes) -> None:
+        try:
+            await connection.write_rest(rest)
+        except Exception:
+            _fail(connection)
 
     async def _wait(self) -> None:
         if self._waiting:
@@ -74,3 +87,9 @@ class Burst:
     def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._sleeper = None
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _fail(connection: Http1Connection) -> None:
+    """An exception in a write ends this connection; the others are written by the same task."""
+    LOGGER.exception("writing to %s failed", connection.link.client)
+    connection.link.scope.cancel()
