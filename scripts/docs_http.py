@@ -35,6 +35,23 @@ _GROUPS = {
 }  # fmt: skip
 """Headings, and how the paths below them begin; what fits none is listed under the last one."""
 _REST = "Engines and server"
+_NOTES = {
+    "Responses and conversations": """\
+Stored responses, conversations and their items belong to the key holder that made them
+([whose they are](howto/keys-and-tls.md#stored-responses-and-conversations)). For every other holder they do not exist:
+reading, cancelling, deleting and listing them, and naming another holder's `conversation`, is answered 404; another
+holder's `previous_response_id` or `item_reference` is answered like one that does not exist, with 400.
+
+- `previous_response_id` that is not kept: 400, code `previous_response_not_found`.
+- `request_id` gives the response an id of the client's choice. While a response with this id is being generated or
+  kept, whoever owns it, another one is refused with 409.
+- An `item_reference` in `input` names any item of a kept response or conversation, also without
+  `previous_response_id`.
+
+The same requests work as messages on a WebSocket at `/v1/responses`.
+""",
+}
+"""What is said of a group above its endpoints' fields."""
 
 
 def http_page() -> str:
@@ -75,7 +92,8 @@ def _group(heading: str, operations: Iterable[tuple[str, str, Mapping[str, Any]]
         )
         rows.append(f"| `{method} {path}` | {_cell(summary)} |")
         bodies += _body(method, path, operation)
-    yield from (f"## {heading}", "", "| endpoint | |", "|---|---|", *rows, "", *bodies)
+    notes = [_NOTES[heading]] if heading in _NOTES else []
+    yield from (f"## {heading}", "", "| endpoint | |", "|---|---|", *rows, "", *notes, *bodies)
 
 
 def _body(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:

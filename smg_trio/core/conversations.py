@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 Item = dict[str, Any]
+
+SHARED: Final = ""
+"""Owner of what everybody may see: it was kept while no key was needed, or before owners were recorded."""
+
+
+def is_visible(kept_for: str, owner: str) -> bool:
+    """Whether what is kept for an owner exists as far as `owner` can tell."""
+    return kept_for in (SHARED, owner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +30,7 @@ class StoredResponse:
         input_items: what this request brought, references resolved; not what came before it.
         previous_response_id: the response this one goes on from.
         conversation_id: the conversation it belongs to.
+        owner: identity of the key holder whose it is; see `SHARED`.
     """
 
     response_id: str
@@ -29,6 +38,7 @@ class StoredResponse:
     input_items: Sequence[Item] = ()
     previous_response_id: str | None = None
     conversation_id: str | None = None
+    owner: str = SHARED
 
     @property
     def items(self) -> list[Item]:
@@ -38,8 +48,9 @@ class StoredResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredConversation:
-    """A conversation without its items; ``created_at`` is in seconds since the epoch."""
+    """A conversation without its items; ``created_at`` is in seconds since the epoch, `owner` as of a response."""
 
     conversation_id: str
     created_at: int
     metadata: Mapping[str, str]
+    owner: str = SHARED

@@ -53,7 +53,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         trace_id.set("" if trace is None else trace.trace_id)
     try:
         if not route.public:
-            holder = gateway.keys.admit(route.access, request.headers)
+            request.holder = holder = gateway.keys.admit(route.access, request.headers)
             key_name = holder.name
         if request.body:
             _check_coding(request.headers)

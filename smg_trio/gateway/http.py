@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from smg_trio.core.records import record
+from smg_trio.gateway.key_ring import EVERYBODY, KeyHolder
 
 
-@record
+@dataclass(slots=True, kw_only=True)
 class Request:
     """One HTTP request with its whole body.
 
@@ -18,6 +18,7 @@ class Request:
         request_id: the client's (from its headers) or a new one; echoed, never an engine's key.
         path_parameters, query: by name; of repeated query parameters the first.
         repeated: every value of each query parameter.
+        holder: whose key it came with; set once that is known, before an endpoint sees the request.
     """
 
     method: str
@@ -29,6 +30,7 @@ class Request:
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     repeated: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    holder: KeyHolder = EVERYBODY
 
 
 BodyWrite = Callable[[bytes], Awaitable[None] | None]

@@ -15,6 +15,7 @@ from secrets import token_bytes
 from types import MappingProxyType
 from typing import Final
 
+from smg_trio.core.conversations import SHARED
 from smg_trio.core.errors import Forbidden, Unauthorized
 
 
@@ -124,6 +125,10 @@ class KeyRing:
     def holders(self) -> set[KeyHolder]:
         """All of them."""
         return {self._everybody, *(holder for held in self._held.values() for holder in held.holders)}
+
+    def owner(self, holder: KeyHolder) -> str:
+        """Under whose name the history keeps what `holder` stores; that of everybody where models need no key."""
+        return holder.identity if self.guards_models else SHARED
 
     def admit(self, access: Access, headers: Mapping[str, str]) -> KeyHolder:
         """Whose request it is. Raises Unauthorized without a known key, Forbidden if its role does not suffice.

@@ -13,8 +13,8 @@ from smg_trio.api.openai.items import resolve_references
 from smg_trio.api.openai.response_object import ResponseAnswer, ResponseEnd, response_value
 from smg_trio.api.openai.responses import ResponsesRequest
 from smg_trio.api.openai.responses_fold import ResponseFold
-from smg_trio.api.openai.stored import conversation_not_found, history_of, response_not_found
-from smg_trio.core.conversations import Item, StoredResponse
+from smg_trio.api.openai.stored import PreviousResponseNotFound, conversation_not_found, history_of
+from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.core.events import Usage
 from smg_trio.gateway.answering import MeasuredAnswer, fold_answer
@@ -50,6 +50,7 @@ class Responding:
         self._measured: MeasuredAnswer | None = None
         self._started = trio.current_time()
         self._routing_key: str | None = None
+        self._owner = SHARED
         self.response_id = prepared.request_id
         self.own_items = list(own_items)
         self.shown = _shown(asked, prepared)
@@ -61,6 +62,7 @@ class Responding:
         asked: ResponsesRequest,
         response_id: str,
         *,
+        owner: str,
         started: float,
         local: dict[str, StoredResponse] | None = None,
         routing_key: str | None = None,
@@ -69,19 +71,20 @@ class Responding:
         """Gather what the request goes on from, and prepare the whole conversation.
 
         Args:
+            owner: whose responses, conversations and items may be gone on from, and whose this response will be.
             local: responses known to this connection only (WebSocket mode, ``store: false``).
 
         Raises ClientFault, NoReadyWorker.
         """
-        history = await _history(gateway, asked, local or {})
-        own = resolve_references(asked.input, await _known_items(gateway, asked, history))
+        history = await _history(gateway, asked, owner, local or {})
+        own = resolve_references(asked.input, await _known_items(gateway, asked, owner, history))
         chat = asked.chat(history, own)
         model = gateway.catalog.find(chat.model)
         prepared = await gateway.preparer.chat(
             chat, model, request_id=response_id, max_model_len=gateway.context_window(model), hints=hints
         )
         responding = cls(gateway, asked, prepared, own)
-        responding._started, responding._routing_key = started, routing_key
+        responding._started, responding._routing_key, responding._owner = started, routing_key, owner
         return responding
 
     def begin(self) -> MeasuredAnswer:
@@ -113,6 +116,7 @@ class Responding:
             input_items=self.own_items,
             previous_response_id=self._asked.previous_response_id,
             conversation_id=self._asked.conversation,
+            owner=self._owner,
         )
 
     async def keep(self, value: dict[str, Any]) -> None:
@@ -153,7 +157,9 @@ class Responding:
         await self.keep(fold.response(measured.answer.usage()))
 
 
-async def _history(gateway: Gateway, asked: ResponsesRequest, local: dict[str, StoredResponse]) -> list[Item]:
+async def _history(
+    gateway: Gateway, asked: ResponsesRequest, owner: str, local: dict[str, StoredResponse]
+) -> list[Item]:
     """Items from before the request, oldest first."""
     if asked.previous_response_id is not None:
         chain: list[StoredResponse] = []
@@ -162,21 +168,26 @@ async def _history(gateway: Gateway, asked: ResponsesRequest, local: dict[str, S
             chain.insert(0, local[following])
             following = local[following].previous_response_id
         if following is not None:
-            kept = await response_chain(needs_history(gateway), following)
+            kept = await response_chain(needs_history(gateway), following, owner)
             if kept is None:
-                raise response_not_found(following)
+                raise PreviousResponseNotFound(following)
             chain = [*kept, *chain]
         return history_of(chain)
     if asked.conversation is not None:
         store = needs_history(gateway)
-        if await store.get_conversation(asked.conversation) is None:
+        if await store.get_conversation(asked.conversation, owner) is None:
             raise conversation_not_found(asked.conversation)
         return await store.items(asked.conversation)
     return []
 
 
-async def _known_items(gateway: Gateway, asked: ResponsesRequest, history: list[Item]) -> dict[str, Item]:
-    return {item["id"]: item for item in [*history, *(i for i in asked.input if i["type"] != "item_reference")]}
+async def _known_items(gateway: Gateway, asked: ResponsesRequest, owner: str, history: list[Item]) -> dict[str, Item]:
+    """What the request's references may name: items before it, its own, and any other that is kept for its owner."""
+    known = {item["id"]: item for item in [*history, *(i for i in asked.input if i["type"] != "item_reference")]}
+    missing = {item["id"] for item in asked.input if item["type"] == "item_reference"} - known.keys()
+    if missing and gateway.history is not None:
+        known |= await gateway.history.find_items(missing, owner)
+    return known
 
 
 def _shown(asked: ResponsesRequest, prepared: PreparedRequest) -> ResponseAnswer:

@@ -115,7 +115,12 @@ class ResponseSocket:
             weight(message.body, INLINE_ENCODE_CHARS), functools.partial(message.request, self._gateway.limits)
         )
         responding = await Responding.prepare(
-            self._gateway, asked, f"resp_{token_hex(16)}", started=started, local=self._remembered
+            self._gateway,
+            asked,
+            f"resp_{token_hex(16)}",
+            owner=self._gateway.keys.owner(self._holder),
+            started=started,
+            local=self._remembered,
         )
         writer = ResponseEventWriter(responding.shown, as_messages=True, stream_id=message.stream_id)
         measured = responding.begin()

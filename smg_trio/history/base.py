@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
+from smg_trio.core.errors import Conflict
 
 
 class HistoryStore(Protocol):
     """Keeps responses and conversations. What a call has returned from is kept, for as long as the store's kind keeps.
 
+    Everything kept has an owner. To another one it does not exist, unless its owner is `conversations.SHARED`. Calls
+    without an owner follow one that has asked for the conversation.
+
     Cancelled, a call may or may not have taken effect, never half.
     """
 
     async def put_response(self, response: StoredResponse) -> None:
-        """Keep a response, in place of an earlier state of it."""
+        """Keep a response, in place of an earlier state of it. Raises Conflict if its id is kept for another owner."""
         ...
 
-    async def get_response(self, response_id: str) -> StoredResponse | None:
+    async def has_response(self, response_id: str) -> bool:
+        """Whether a response of that id is kept, whoever owns it."""
+        ...
+
+    async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """A response; None if it is not (or no longer) kept."""
         ...
 
-    async def delete_response(self, response_id: str) -> bool:
+    async def delete_response(self, response_id: str, owner: str) -> bool:
         """Forget a response; False if there was none."""
         ...
 
-    async def put_conversation(self, conversation: StoredConversation) -> None:
-        """Keep a conversation, or its new metadata; its items stay."""
+    async def find_items(self, item_ids: Collection[str], owner: str) -> dict[str, Item]:
+        """Items of responses and conversations, by their ids; those that are not kept are left out.
+
+        Of several with the same id the owner's own come first, then the newest.
+        """
         ...
 
-    async def get_conversation(self, conversation_id: str) -> StoredConversation | None:
+    async def put_conversation(self, conversation: StoredConversation) -> None:
+        """Keep a conversation, or its new metadata; its items and owner stay."""
+        ...
+
+    async def get_conversation(self, conversation_id: str, owner: str) -> StoredConversation | None:
         """A conversation; None if it is not kept."""
         ...
 
-    async def delete_conversation(self, conversation_id: str) -> bool:
+    async def delete_conversation(self, conversation_id: str, owner: str) -> bool:
         """Forget a conversation and its items; False if there was none."""
         ...
 
@@ -51,14 +66,19 @@ class HistoryStore(Protocol):
         ...
 
 
-async def response_chain(store: HistoryStore, response_id: str) -> list[StoredResponse] | None:
-    """A response and all it goes on from, oldest first; None if any of them is not kept."""
+def id_taken(response_id: str) -> Conflict:
+    """Of `HistoryStore.put_response`."""
+    return Conflict(f"A response with the id '{response_id}' exists.", param="request_id")
+
+
+async def response_chain(store: HistoryStore, response_id: str, owner: str) -> list[StoredResponse] | None:
+    """A response and all it goes on from, oldest first; None if any of them is not kept, or another owner's."""
     chain: list[StoredResponse] = []
     seen: set[str] = set()
     following: str | None = response_id
     while following is not None and following not in seen:
         seen.add(following)
-        response = await store.get_response(following)
+        response = await store.get_response(following, owner)
         if response is None:
             return None
         chain.append(response)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
+from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse, is_visible
 from smg_trio.core.heavy_json import weight
+from smg_trio.history.base import id_taken
 
 MAX_RESPONSES: Final = 10_000
 MAX_CONVERSATIONS: Final = 10_000
@@ -32,26 +33,63 @@ class MemoryHistory:
         self._items: dict[str, dict[str, Item]] = {}
         self._response_weights = _Weights(max_weight)
         self._conversation_weights = _Weights(max_weight)
+        self._response_index = _ItemIndex()
+        self._conversation_index = _ItemIndex()
 
     async def put_response(self, response: StoredResponse) -> None:
         """See `HistoryStore.put_response`."""
-        self._responses[response.response_id] = response
-        self._responses.move_to_end(response.response_id)
-        self._response_weights.put(response.response_id, [response.value, list(response.input_items)])
+        response_id = response.response_id
+        before = self._responses.get(response_id)
+        if before is not None:
+            if before.owner != response.owner:
+                raise id_taken(response_id)
+            self._forget_response(response_id)
+        self._responses[response_id] = response
+        self._response_index.add(_ids(response.items), response_id)
+        self._response_weights.add(response_id, [response.value, list(response.input_items)])
         while len(self._responses) > self._max_responses or self._response_weights.too_many:
-            self._response_weights.drop(self._responses.popitem(last=False)[0])
+            self._forget_response(next(iter(self._responses)))
 
-    async def get_response(self, response_id: str) -> StoredResponse | None:
+    def _forget_response(self, response_id: str) -> None:
+        forgotten = self._responses.pop(response_id)
+        self._response_index.drop(_ids(forgotten.items), response_id)
+        self._response_weights.drop(response_id)
+
+    async def has_response(self, response_id: str) -> bool:
+        """See `HistoryStore.has_response`."""
+        return response_id in self._responses
+
+    async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
         found = self._responses.get(response_id)
-        if found is not None:
-            self._responses.move_to_end(response_id)
+        if found is None or not is_visible(found.owner, owner):
+            return None
+        self._responses.move_to_end(response_id)
         return found
 
-    async def delete_response(self, response_id: str) -> bool:
+    async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""
-        self._response_weights.drop(response_id)
-        return self._responses.pop(response_id, None) is not None
+        found = self._responses.get(response_id)
+        if found is None or not is_visible(found.owner, owner):
+            return False
+        self._forget_response(response_id)
+        return True
+
+    async def find_items(self, item_ids: Collection[str], owner: str) -> dict[str, Item]:
+        """See `HistoryStore.find_items`."""
+        items = ((item_id, self._find_item(item_id, owner)) for item_id in item_ids)
+        return {item_id: item for item_id, item in items if item is not None}
+
+    def _find_item(self, item_id: str, owner: str) -> Item | None:
+        responses = [self._responses[key] for key in self._response_index.of(item_id)]
+        for own in dict.fromkeys((owner, SHARED)):
+            for response in reversed(responses):
+                if response.owner == own:
+                    return next(item for item in response.items if item["id"] == item_id)
+            for key in self._conversation_index.of(item_id):
+                if self._conversations[key].owner == own:
+                    return self._items[key][item_id]
+        return None
 
     async def put_conversation(self, conversation: StoredConversation) -> None:
         """See `HistoryStore.put_conversation`."""
@@ -63,30 +101,40 @@ class MemoryHistory:
 
     def _forget_conversations(self) -> None:
         while len(self._conversations) > self._max_conversations or self._conversation_weights.too_many:
-            forgotten, _ = self._conversations.popitem(last=False)
-            self._conversation_weights.drop(forgotten)
-            del self._items[forgotten]
+            self._forget_conversation(next(iter(self._conversations)))
 
-    async def get_conversation(self, conversation_id: str) -> StoredConversation | None:
+    def _forget_conversation(self, key: str) -> None:
+        del self._conversations[key]
+        self._conversation_index.drop(self._items.pop(key), key)
+        self._conversation_weights.drop(key)
+
+    async def get_conversation(self, conversation_id: str, owner: str) -> StoredConversation | None:
         """See `HistoryStore.get_conversation`."""
         found = self._conversations.get(conversation_id)
-        if found is not None:
-            self._conversations.move_to_end(conversation_id)
+        if found is None or not is_visible(found.owner, owner):
+            return None
+        self._conversations.move_to_end(conversation_id)
         return found
 
-    async def delete_conversation(self, conversation_id: str) -> bool:
+    async def delete_conversation(self, conversation_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_conversation`."""
-        self._items.pop(conversation_id, None)
-        self._conversation_weights.drop(conversation_id)
-        return self._conversations.pop(conversation_id, None) is not None
+        found = self._conversations.get(conversation_id)
+        if found is None or not is_visible(found.owner, owner):
+            return False
+        self._forget_conversation(conversation_id)
+        return True
 
     async def add_items(self, conversation_id: str, items: Sequence[Item]) -> None:
         """See `HistoryStore.add_items`."""
         kept = self._items.get(conversation_id)
         if kept is None:
             return
+        added: dict[str, Item] = {}
         for item in items:
-            kept.setdefault(item["id"], item)
+            if item["id"] not in kept:
+                added.setdefault(item["id"], item)
+        kept.update(added)
+        self._conversation_index.add(added, conversation_id)
         self._conversation_weights.add(conversation_id, list(items))
         self._forget_conversations()
 
@@ -96,7 +144,38 @@ class MemoryHistory:
 
     async def delete_item(self, conversation_id: str, item_id: str) -> bool:
         """See `HistoryStore.delete_item`."""
-        return self._items.get(conversation_id, {}).pop(item_id, None) is not None
+        if self._items.get(conversation_id, {}).pop(item_id, None) is None:
+            return False
+        self._conversation_index.drop((item_id,), conversation_id)
+        return True
+
+
+def _ids(items: Iterable[Item]) -> dict[str, None]:
+    return dict.fromkeys(item["id"] for item in items)
+
+
+class _ItemIndex:
+    """Under which keys an item is kept, by the item's id; what was added last comes last."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, list[str]] = {}
+
+    def of(self, item_id: str) -> Sequence[str]:
+        """The keys under which the item is kept."""
+        return self._keys.get(item_id, ())
+
+    def add(self, item_ids: Iterable[str], key: str) -> None:
+        """These items are kept under the key, where they were not before."""
+        for item_id in item_ids:
+            self._keys.setdefault(item_id, []).append(key)
+
+    def drop(self, item_ids: Iterable[str], key: str) -> None:
+        """These items are not kept under the key any more."""
+        for item_id in item_ids:
+            keys = self._keys[item_id]
+            keys.remove(key)
+            if not keys:
+                del self._keys[item_id]
 
 
 class _Weights:
@@ -111,11 +190,6 @@ class _Weights:
     def too_many(self) -> bool:
         """Whether all together are heavier than they may be."""
         return self._total > self._limit
-
-    def put(self, key: str, value: Any) -> None:
-        """Something is kept under a key instead of what was."""
-        self.drop(key)
-        self.add(key, value)
 
     def add(self, key: str, value: Any) -> None:
         """Something more is kept under a key."""

@@ -8,36 +8,37 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
 
-from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
+from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError
+from smg_trio.history.base import id_taken
+from smg_trio.history.sqlite_schema import NewerSchema, index_items, prepare_schema
 
 Result = TypeVar("Result")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS responses (
-    id TEXT PRIMARY KEY, value TEXT NOT NULL, input_items TEXT NOT NULL, previous_id TEXT, conversation_id TEXT
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS conversations (
-    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, metadata TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS items (
-    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
-    number INTEGER NOT NULL, id TEXT NOT NULL, value TEXT NOT NULL,
-    PRIMARY KEY (conversation_id, number), UNIQUE (conversation_id, id)
-) WITHOUT ROWID;
+_COLUMNS = "id, value, input_items, previous_id, conversation_id, owner"
+_FIND_RESPONSE_ITEM = """
+SELECT r.value, r.input_items FROM response_items i JOIN responses r ON r.id = i.response_id
+WHERE i.item_id = ? AND r.owner = ? ORDER BY i.number DESC LIMIT 1
+"""
+_FIND_CONVERSATION_ITEM = """
+SELECT i.value FROM items i JOIN conversations c ON c.id = i.conversation_id WHERE i.id = ? AND c.owner = ? LIMIT 1
 """
 
 
 def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
-    connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;")
-    connection.executescript(_SCHEMA)
+    try:
+        connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;")
+        prepare_schema(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -48,6 +49,10 @@ async def open_sqlite_history(path: str) -> AsyncIterator[SqliteHistory]:
         connection = await trio.to_thread.run_sync(_connect, path)
     except sqlite3.Error as error:
         raise ConfigError("--history-backend", f"cannot use {path}: {error}.") from None
+    except NewerSchema:
+        raise ConfigError(
+            "--history-backend", f"{path} was written by a later version.", "Use that version, or another file."
+        ) from None
     store = SqliteHistory(connection)
     try:
         yield store
@@ -91,46 +96,78 @@ class SqliteHistory:
             json.dumps(list(response.input_items)),
             response.previous_response_id,
             response.conversation_id,
+            response.owner,
         )
-        await self._run(lambda db: db.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?)", row))
+        statement = (
+            f"INSERT INTO responses ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " value = excluded.value, input_items = excluded.input_items, previous_id = excluded.previous_id,"
+            " conversation_id = excluded.conversation_id WHERE owner = excluded.owner"
+        )
 
-    async def get_response(self, response_id: str) -> StoredResponse | None:
+        def work(db: sqlite3.Connection) -> None:
+            if not db.execute(statement, row).rowcount:
+                raise id_taken(response.response_id)
+            index_items(db, response.response_id, response.items)
+
+        await self._run(work)
+
+    async def has_response(self, response_id: str) -> bool:
+        """See `HistoryStore.has_response`."""
+        statement = "SELECT 1 FROM responses WHERE id = ?"
+        return await self._run(lambda db: db.execute(statement, (response_id,)).fetchone() is not None)
+
+    async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
+        statement = f"SELECT {_COLUMNS} FROM responses WHERE id = ? AND owner IN (?, ?)"
 
         def work(db: sqlite3.Connection) -> StoredResponse | None:
-            row = db.execute("SELECT * FROM responses WHERE id = ?", (response_id,)).fetchone()
+            row = db.execute(statement, (response_id, SHARED, owner)).fetchone()
             return None if row is None else _response(row)
 
         return await self._run(work)
 
-    async def delete_response(self, response_id: str) -> bool:
+    async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""
-        statement = "DELETE FROM responses WHERE id = ?"
-        return await self._run(lambda db: db.execute(statement, (response_id,)).rowcount > 0)
+        statement = "DELETE FROM responses WHERE id = ? AND owner IN (?, ?)"
+        return await self._run(lambda db: db.execute(statement, (response_id, SHARED, owner)).rowcount > 0)
 
-    async def put_conversation(self, conversation: StoredConversation) -> None:
-        """See `HistoryStore.put_conversation`."""
-        row = (conversation.conversation_id, conversation.created_at, json.dumps(dict(conversation.metadata)))
-        statement = (
-            "INSERT INTO conversations VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata"
-        )
-        await self._run(lambda db: db.execute(statement, row))
+    async def find_items(self, item_ids: Collection[str], owner: str) -> dict[str, Item]:
+        """See `HistoryStore.find_items`."""
 
-    async def get_conversation(self, conversation_id: str) -> StoredConversation | None:
-        """See `HistoryStore.get_conversation`."""
-
-        def work(db: sqlite3.Connection) -> StoredConversation | None:
-            row = db.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
-            if row is None:
-                return None
-            return StoredConversation(conversation_id=row[0], created_at=row[1], metadata=json.loads(row[2]))
+        def work(db: sqlite3.Connection) -> dict[str, Item]:
+            found = ((item_id, _find_item(db, item_id, owner)) for item_id in item_ids)
+            return {item_id: item for item_id, item in found if item is not None}
 
         return await self._run(work)
 
-    async def delete_conversation(self, conversation_id: str) -> bool:
+    async def put_conversation(self, conversation: StoredConversation) -> None:
+        """See `HistoryStore.put_conversation`."""
+        metadata = json.dumps(dict(conversation.metadata))
+        row = (conversation.conversation_id, conversation.created_at, metadata, conversation.owner)
+        statement = (
+            "INSERT INTO conversations (id, created_at, metadata, owner) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata"
+        )
+        await self._run(lambda db: db.execute(statement, row))
+
+    async def get_conversation(self, conversation_id: str, owner: str) -> StoredConversation | None:
+        """See `HistoryStore.get_conversation`."""
+        statement = "SELECT id, created_at, metadata, owner FROM conversations WHERE id = ? AND owner IN (?, ?)"
+
+        def work(db: sqlite3.Connection) -> StoredConversation | None:
+            row = db.execute(statement, (conversation_id, SHARED, owner)).fetchone()
+            if row is None:
+                return None
+            return StoredConversation(
+                conversation_id=row[0], created_at=row[1], metadata=json.loads(row[2]), owner=row[3]
+            )
+
+        return await self._run(work)
+
+    async def delete_conversation(self, conversation_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_conversation`."""
-        statement = "DELETE FROM conversations WHERE id = ?"
-        return await self._run(lambda db: db.execute(statement, (conversation_id,)).rowcount > 0)
+        statement = "DELETE FROM conversations WHERE id = ? AND owner IN (?, ?)"
+        return await self._run(lambda db: db.execute(statement, (conversation_id, SHARED, owner)).rowcount > 0)
 
     async def add_items(self, conversation_id: str, items: Sequence[Item]) -> None:
         """See `HistoryStore.add_items`."""
@@ -162,11 +199,25 @@ class SqliteHistory:
         return await self._run(lambda db: db.execute(statement, (conversation_id, item_id)).rowcount > 0)
 
 
-def _response(row: tuple[str, str, str, str | None, str | None]) -> StoredResponse:
+def _find_item(db: sqlite3.Connection, item_id: str, owner: str) -> Item | None:
+    for own in dict.fromkeys((owner, SHARED)):
+        row = db.execute(_FIND_RESPONSE_ITEM, (item_id, own)).fetchone()
+        if row is not None:
+            items: list[Item] = [*json.loads(row[1]), *json.loads(row[0])["output"]]
+            return next(item for item in items if item["id"] == item_id)
+        row = db.execute(_FIND_CONVERSATION_ITEM, (item_id, own)).fetchone()
+        if row is not None:
+            found: Item = json.loads(row[0])
+            return found
+    return None
+
+
+def _response(row: tuple[str, str, str, str | None, str | None, str]) -> StoredResponse:
     return StoredResponse(
         response_id=row[0],
         value=json.loads(row[1]),
         input_items=json.loads(row[2]),
         previous_response_id=row[3],
         conversation_id=row[4],
+        owner=row[5],
     )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 import trio
 
 from smg_trio.core.conversations import StoredConversation, StoredResponse
-from smg_trio.core.errors import ConfigError
+from smg_trio.core.errors import ConfigError, Conflict
 from smg_trio.history import HistoryStore, open_history
 from smg_trio.history.base import response_chain
 from smg_trio.history.memory import MemoryHistory
@@ -28,8 +29,9 @@ async def store(backend: str, tmp_path: Path) -> AsyncIterator[HistoryStore]:
         yield opened
 
 
-def response(number: int, previous: int | None = None, **value: object) -> StoredResponse:
+def response(number: int, previous: int | None = None, *, owner: str = "", **value: object) -> StoredResponse:
     return StoredResponse(
+        owner=owner,
         response_id=f"resp_{number}",
         value={"status": "completed", "output": [{"id": f"msg_{number}", "text": "žluť 😀"}], **value},
         input_items=[{"id": f"in_{number}"}],
@@ -40,13 +42,13 @@ def response(number: int, previous: int | None = None, **value: object) -> Store
 @pytest.mark.parametrize("backend", BACKENDS)
 async def test_responses_are_kept_replaced_and_forgotten(backend: str, tmp_path: Path) -> None:
     async with store(backend, tmp_path) as history:
-        assert await history.get_response("resp_1") is None
+        assert await history.get_response("resp_1", "") is None
         await history.put_response(response(1, status="queued"))
         await history.put_response(response(1))
-        assert await history.get_response("resp_1") == response(1)
-        assert await history.delete_response("resp_1")
-        assert not await history.delete_response("resp_1")
-        assert await history.get_response("resp_1") is None
+        assert await history.get_response("resp_1", "") == response(1)
+        assert await history.delete_response("resp_1", "")
+        assert not await history.delete_response("resp_1", "")
+        assert await history.get_response("resp_1", "") is None
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -54,11 +56,11 @@ async def test_a_chain_is_oldest_first_and_broken_by_a_missing_link(backend: str
     async with store(backend, tmp_path) as history:
         for number in (1, 2, 3):
             await history.put_response(response(number, number - 1 or None))
-        assert await response_chain(history, "resp_3") == [response(1), response(2, 1), response(3, 2)]
-        await history.delete_response("resp_1")
-        assert await response_chain(history, "resp_3") is None
+        assert await response_chain(history, "resp_3", "") == [response(1), response(2, 1), response(3, 2)]
+        await history.delete_response("resp_1", "")
+        assert await response_chain(history, "resp_3", "") is None
         await history.put_response(response(1, 3))
-        chain = await response_chain(history, "resp_3")
+        chain = await response_chain(history, "resp_3", "")
         assert chain is not None
         assert len(chain) == 3, "a circle ends"
 
@@ -73,27 +75,27 @@ async def test_conversations_and_their_items(backend: str, tmp_path: Path) -> No
         await history.add_items("conv_1", [{"id": "2", "again": True}, {"id": "3"}])
         renamed = StoredConversation(conversation_id="conv_1", created_at=5, metadata={"c": "d"})
         await history.put_conversation(renamed)
-        assert await history.get_conversation("conv_1") == renamed
+        assert await history.get_conversation("conv_1", "") == renamed
         assert await history.items("conv_1") == [{"id": "1"}, {"id": "2"}, {"id": "3"}]
         assert await history.delete_item("conv_1", "2")
         assert not await history.delete_item("conv_1", "2")
         assert await history.items("conv_1") == [{"id": "1"}, {"id": "3"}]
-        assert await history.delete_conversation("conv_1")
+        assert await history.delete_conversation("conv_1", "")
         assert await history.items("conv_1") == []
-        assert not await history.delete_conversation("conv_1")
+        assert not await history.delete_conversation("conv_1", "")
 
 
 async def test_memory_is_bounded_and_forgets_what_was_not_used_for_longest() -> None:
     history = MemoryHistory(max_responses=2, max_conversations=1)
     await history.put_response(response(1))
     await history.put_response(response(2))
-    await history.get_response("resp_1")
+    await history.get_response("resp_1", "")
     await history.put_response(response(3))
-    assert await history.get_response("resp_2") is None
-    assert await history.get_response("resp_1") is not None
+    assert await history.get_response("resp_2", "") is None
+    assert await history.get_response("resp_1", "") is not None
     for number in range(2):
         await history.put_conversation(StoredConversation(conversation_id=str(number), created_at=0, metadata={}))
-    assert await history.get_conversation("0") is None
+    assert await history.get_conversation("0", "") is None
     assert await history.items("0") == []
 
 
@@ -144,7 +146,7 @@ async def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
         async with open_history(f"sqlite:{path}") as history:
             assert history is not None
             for number in range(acknowledged + 1):
-                kept = await history.get_response(f"r{number}")
+                kept = await history.get_response(f"r{number}", "")
                 assert kept is not None
                 assert kept.value["n"] == number
 
@@ -153,13 +155,199 @@ async def test_memory_forgets_the_oldest_when_all_are_too_heavy() -> None:
     history = MemoryHistory(max_weight=10_000)
     for number in (1, 2, 3):
         await history.put_response(response(number, text="x" * 4_000))
-    assert await history.get_response("resp_1") is None
-    assert await history.get_response("resp_3") is not None
+    assert await history.get_response("resp_1", "") is None
+    assert await history.get_response("resp_3", "") is not None
     await history.put_response(response(3, text="x"))
     await history.put_response(response(4, text="x" * 4_000))
-    assert await history.get_response("resp_2") is not None, "what was replaced weighs nothing"
+    assert await history.get_response("resp_2", "") is not None, "what was replaced weighs nothing"
     for number in (1, 2):
         await history.put_conversation(StoredConversation(conversation_id=f"c{number}", created_at=0, metadata={}))
         await history.add_items(f"c{number}", [{"id": "i", "text": "x" * 6_000}])
-    assert await history.get_conversation("c1") is None
+    assert await history.get_conversation("c1", "") is None
     assert len(await history.items("c2")) == 1
+
+
+# ---- whose it is ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_what_one_owner_keeps_does_not_exist_for_another(backend: str, tmp_path: Path) -> None:
+    async with store(backend, tmp_path) as history:
+        await history.put_response(response(1, owner="alice"))
+        await history.put_response(response(2, 1, owner="alice"))
+        for other in ("bob", "", "ali"):
+            assert await history.get_response("resp_1", other) is None
+            assert await response_chain(history, "resp_2", other) is None
+            assert not await history.delete_response("resp_1", other)
+            assert await history.find_items(["msg_1", "in_1"], other) == {}
+            with pytest.raises(Conflict):
+                await history.put_response(response(1, owner=other))
+        assert await history.has_response("resp_1")
+        assert await response_chain(history, "resp_2", "alice") == [
+            response(1, owner="alice"),
+            response(2, 1, owner="alice"),
+        ]
+        assert await history.delete_response("resp_1", "alice")
+        assert not await history.has_response("resp_1")
+        await history.put_response(response(1, owner="bob"))
+        assert await response_chain(history, "resp_2", "alice") is None, "a chain does not lead to another owner's"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_conversations_have_owners_too(backend: str, tmp_path: Path) -> None:
+    async with store(backend, tmp_path) as history:
+        conversation = StoredConversation(conversation_id="c", created_at=5, metadata={}, owner="alice")
+        await history.put_conversation(conversation)
+        await history.add_items("c", [{"id": "1"}])
+        for other in ("bob", ""):
+            assert await history.get_conversation("c", other) is None
+            assert not await history.delete_conversation("c", other)
+            assert await history.find_items(["1"], other) == {}
+        assert await history.get_conversation("c", "alice") == conversation
+        assert await history.delete_conversation("c", "alice")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_what_was_kept_without_keys_is_everybodys(backend: str, tmp_path: Path) -> None:
+    async with store(backend, tmp_path) as history:
+        await history.put_response(response(1))
+        await history.put_response(response(2, 1, owner="alice"))
+        assert await history.get_response("resp_1", "bob") == response(1)
+        assert len(await response_chain(history, "resp_2", "alice") or ()) == 2
+        assert list(await history.find_items(["msg_1"], "bob")) == ["msg_1"]
+        assert await history.delete_response("resp_1", "bob")
+
+
+# ---- items by their ids --------------------------------------------------------------------------------------
+
+
+def holding(response_id: str, *items: tuple[str, str], owner: str = "a") -> StoredResponse:
+    output = [{"id": item_id, "text": text} for item_id, text in items]
+    return StoredResponse(response_id=response_id, value={"output": output}, owner=owner)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_items_are_found_by_their_ids_wherever_they_are_kept(backend: str, tmp_path: Path) -> None:
+    async with store(backend, tmp_path) as history:
+
+        async def text_of(item_id: str, owner: str = "a") -> str | None:
+            found = await history.find_items([item_id, "never"], owner)
+            return found[item_id]["text"] if found else None
+
+        await history.put_response(holding("r1", ("i", "first"), ("j", "j")))
+        await history.put_response(holding("r2", ("i", "second")))
+        await history.put_response(holding("shared", ("i", "shared"), ("k", "k"), owner=""))
+        await history.put_response(holding("other", ("i", "b's"), owner="b"))
+        assert (await text_of("i"), await text_of("i", "b"), await text_of("i", "c")) == ("second", "b's", "shared")
+        assert (await text_of("j"), await text_of("k")) == ("j", "k")
+        await history.put_response(holding("r2", ("new", "new")))
+        assert (await text_of("i"), await text_of("new")) == ("first", "new"), "a later state holds other items"
+        await history.delete_response("r1", "a")
+        assert (await text_of("i"), await text_of("j")) == ("shared", None)
+        await history.delete_response("shared", "a")
+        assert await text_of("i") is None
+        await history.put_conversation(StoredConversation(conversation_id="c", created_at=0, metadata={}, owner="a"))
+        await history.add_items("c", [{"id": "i", "text": "talk"}, {"id": "i", "text": "again"}])
+        assert (await text_of("i"), await text_of("i", "b")) == ("talk", "b's")
+        await history.delete_item("c", "i")
+        assert await text_of("i") is None
+        await history.add_items("c", [{"id": "i", "text": "talk"}])
+        await history.delete_conversation("c", "a")
+        assert await text_of("i") is None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_a_later_state_without_an_item_does_not_hide_the_same_item_kept_elsewhere(
+    backend: str, tmp_path: Path
+) -> None:
+    async with store(backend, tmp_path) as history:
+        await history.put_response(holding("r1", ("i", "kept")))
+        await history.put_response(holding("r2", ("i", "gone")))
+        await history.put_response(holding("r2"))
+        assert (await history.find_items(["i"], "a"))["i"]["text"] == "kept"
+
+
+async def test_memory_forgets_items_with_what_held_them() -> None:
+    history = MemoryHistory(max_responses=1, max_conversations=1)
+    for number in range(3):
+        await history.put_response(holding(f"r{number}", ("i", "x"), (f"i{number}", "x")))
+        await history.put_conversation(
+            StoredConversation(conversation_id=f"c{number}", created_at=0, metadata={}, owner="a")
+        )
+        await history.add_items(f"c{number}", [{"id": f"j{number}"}])
+    assert set(await history.find_items(["i", "i0", "i1", "i2", "j0", "j1", "j2"], "a")) == {"i", "i2", "j2"}
+    await history.delete_response("r2", "a")
+    await history.delete_conversation("c2", "a")
+    assert history._response_index._keys == history._conversation_index._keys == {}
+
+
+# ---- files of earlier versions -------------------------------------------------------------------------------
+
+_FIRST_SCHEMA = """
+CREATE TABLE responses (
+    id TEXT PRIMARY KEY, value TEXT NOT NULL, input_items TEXT NOT NULL, previous_id TEXT, conversation_id TEXT
+) WITHOUT ROWID;
+CREATE TABLE conversations (
+    id TEXT PRIMARY KEY, created_at INTEGER NOT NULL, metadata TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE items (
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    number INTEGER NOT NULL, id TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (conversation_id, number), UNIQUE (conversation_id, id)
+) WITHOUT ROWID;
+INSERT INTO responses VALUES ('resp_1', '{"output": [{"id": "msg_1", "text": "old"}]}', '[{"id": "in_1"}]', NULL, NULL);
+INSERT INTO responses VALUES ('resp_2', '{"output": []}', '[]', 'resp_1', NULL);
+INSERT INTO conversations VALUES ('conv_1', 7, '{"a": "b"}');
+INSERT INTO items VALUES ('conv_1', 1, 'it_1', '{"id": "it_1"}');
+"""
+
+
+async def test_a_file_of_an_earlier_version_is_brought_up_to_date_and_its_contents_are_everybodys(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(_FIRST_SCHEMA)
+    for owner in ("alice", "", "bob"):  # the second and third time it is up to date already
+        async with store("sqlite", tmp_path) as history:
+            chain = await response_chain(history, "resp_2", owner)
+            assert chain is not None
+            assert [one.response_id for one in chain] == ["resp_1", "resp_2"]
+            assert set(await history.find_items(["msg_1", "in_1", "it_1"], owner)) == {"msg_1", "in_1", "it_1"}
+            assert await history.get_conversation("conv_1", owner) == StoredConversation(
+                conversation_id="conv_1", created_at=7, metadata={"a": "b"}
+            )
+            if owner == "alice":
+                await history.put_response(response(3, 2, owner="alice"))
+            assert (await history.get_response("resp_3", owner) is not None) is (owner == "alice")
+
+
+async def test_a_file_that_cannot_be_brought_up_to_date_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(_FIRST_SCHEMA)
+        old.execute("CREATE TABLE response_items (something TEXT)")
+    with pytest.raises(ConfigError, match="history-backend"):
+        async with store("sqlite", tmp_path):
+            pass
+    with closing(sqlite3.connect(path)) as old:
+        assert old.execute("PRAGMA user_version").fetchone() == (0,)
+        assert len(old.execute("SELECT * FROM responses").fetchone()) == 5
+
+
+async def test_a_kept_response_that_cannot_be_read_does_not_hinder_the_others(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as old:
+        old.executescript(_FIRST_SCHEMA)
+        for number, value in enumerate(("no JSON", "[]", '{"output": [{}]}', '{"output": 5}')):
+            old.execute(f"INSERT INTO responses VALUES ('bad{number}', '{value}', '[]', NULL, NULL)")
+        old.commit()
+    async with store("sqlite", tmp_path) as history:
+        assert set(await history.find_items(["msg_1", "in_1"], "")) == {"msg_1", "in_1"}
+
+
+async def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as later:
+        later.execute("PRAGMA user_version = 99")
+    with pytest.raises(ConfigError, match="later version"):
+        async with store("sqlite", tmp_path):
+            pass

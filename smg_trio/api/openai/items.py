@@ -29,6 +29,7 @@ from smg_trio.core.errors import UnsupportedFeature
 MakeId = Callable[[str], str]
 _STATUS: Final = one_of(("in_progress", "completed", "incomplete"))
 _MAX_METADATA: Final = 16
+_SHOWN_ID_CHARS: Final = 256
 
 
 def make_item_id(prefix: str) -> str:
@@ -72,7 +73,11 @@ def resolve_references(items: Sequence[Item], known: Mapping[str, Item], param: 
         elif (found := known.get(item["id"])) is not None:
             resolved.append(found)
         else:
-            raise refuse(f"{param}[{index}].id", f"no item with the id {describe(item['id'])} was found")
+            # In full: 40 characters, as elsewhere, do not tell ids apart.
+            raise refuse(
+                f"{param}[{index}].id",
+                f"no item with the id '{item['id'][:_SHOWN_ID_CHARS]}' is kept; send the item itself",
+            )
     return resolved
 
 

@@ -14,7 +14,7 @@ from smg_trio.api.fields import Reader, boolean, filled_string, integer, one_of,
 from smg_trio.api.openai.answer import dump, encode_text
 from smg_trio.api.openai.items import MakeId, make_item_id, parse_items, read_metadata
 from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
-from smg_trio.core.errors import InvalidRequest, NotFound
+from smg_trio.core.errors import ClientFault, InvalidRequest, NotFound
 
 MAX_ITEMS_PER_CALL = 20
 ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})
@@ -118,6 +118,15 @@ def response_deleted_body(response_id: str) -> bytes:
 def response_not_found(response_id: str) -> NotFound:
     """OpenAI's and vLLM's words for it."""
     return NotFound(f"Response with id '{response_id}' not found.", param="response_id")
+
+
+class PreviousResponseNotFound(ClientFault):
+    """The response that a request goes on from is not kept, or not for this key."""
+
+    code = "previous_response_not_found"
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Previous response with id '{response_id}' not found.", param="previous_response_id")
 
 
 def conversation_not_found(conversation_id: str) -> NotFound:

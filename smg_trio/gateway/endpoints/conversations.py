@@ -30,7 +30,10 @@ async def create_conversation(gateway: Gateway, request: Request) -> Response:
     store = needs_history(gateway)
     asked = await gateway.preparer.read(request.body, parse_conversation_request)
     conversation = StoredConversation(
-        conversation_id=f"conv_{token_hex(16)}", created_at=int(time.time()), metadata=asked.metadata
+        conversation_id=f"conv_{token_hex(16)}",
+        created_at=int(time.time()),
+        metadata=asked.metadata,
+        owner=gateway.keys.owner(request.holder),
     )
     await store.put_conversation(conversation)
     await store.add_items(conversation.conversation_id, asked.items)
@@ -53,7 +56,7 @@ async def update_conversation(gateway: Gateway, request: Request) -> Response:
 async def delete_conversation(gateway: Gateway, request: Request) -> Response:
     """Forget a conversation and its items."""
     conversation = await _kept(gateway, request)
-    await needs_history(gateway).delete_conversation(conversation.conversation_id)
+    await needs_history(gateway).delete_conversation(conversation.conversation_id, conversation.owner)
     return json_response(conversation_deleted_body(conversation.conversation_id))
 
 
@@ -90,7 +93,7 @@ async def delete_item(gateway: Gateway, request: Request) -> Response:
 
 async def _kept(gateway: Gateway, request: Request) -> StoredConversation:
     conversation_id = request.path_parameters["conversation_id"]
-    conversation = await needs_history(gateway).get_conversation(conversation_id)
+    conversation = await needs_history(gateway).get_conversation(conversation_id, gateway.keys.owner(request.holder))
     if conversation is None:
         raise conversation_not_found(conversation_id)
     return conversation

@@ -43,6 +43,7 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
             gateway,
             asked,
             response_id,
+            owner=gateway.keys.owner(request.holder),
             started=trio.current_time(),
             routing_key=gateway.routing_key(request.headers),
             hints=engine_hints(gateway, request),
@@ -58,8 +59,8 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
 
 
 async def _refuse_kept(gateway: Gateway, response_id: str) -> None:
-    """Raises Conflict if a response with that id is kept."""
-    if gateway.history is not None and await gateway.history.get_response(response_id) is not None:
+    """Raises Conflict if a response with that id is kept, whoever owns it."""
+    if gateway.history is not None and await gateway.history.has_response(response_id):
         raise id_in_use(response_id)
 
 
@@ -112,7 +113,7 @@ async def delete_response(gateway: Gateway, request: Request) -> Response:
     """Forget a response; one that is still being generated is ended."""
     response = await _kept(gateway, request)
     gateway.background.cancel(response.response_id)
-    await needs_history(gateway).delete_response(response.response_id)
+    await needs_history(gateway).delete_response(response.response_id, response.owner)
     return json_response(response_deleted_body(response.response_id))
 
 
@@ -124,7 +125,7 @@ async def list_input_items(gateway: Gateway, request: Request) -> Response:
 
 async def _kept(gateway: Gateway, request: Request) -> StoredResponse:
     response_id = request.path_parameters["response_id"]
-    response = await needs_history(gateway).get_response(response_id)
+    response = await needs_history(gateway).get_response(response_id, gateway.keys.owner(request.holder))
     if response is None:
         raise response_not_found(response_id)
     return response
