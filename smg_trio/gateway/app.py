@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from types import TracebackType
 from typing import Any, cast
@@ -15,6 +16,7 @@ from werkzeug.exceptions import NotFound as RouteNotFound
 
 from smg_trio.core.errors import ClientFault, Forbidden, NotFound, RequestTooLarge, Unauthorized
 from smg_trio.core.log_context import trace_id
+from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
 from smg_trio.gateway.cors import cors_headers, preflight
 from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.dashboard.feed import LiveFeed
@@ -25,9 +27,6 @@ from smg_trio.gateway.key_ring import Access
 from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.state import Gateway
-
-_CLOSE_LIMIT_S = 1.0
-"""For handing a close frame to a client that may not read."""
 
 
 class WrongMethod(ClientFault):
@@ -79,17 +78,18 @@ def _view(gateway: Gateway, route: Route) -> Callable[..., Awaitable[quart.Respo
 def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
     async def view() -> None:
         headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
+        admit = functools.partial(gateway.keys.admit, Access.MODELS, headers)
         try:
-            holder = gateway.keys.admit(Access.MODELS, headers)
+            admit()
         except (Unauthorized, Forbidden) as error:
             # Refused in the handshake, with the body and status that HTTP would get.
             quart.abort(_quart_response_of_error(failure(error)))
         current_trace.set(None)  # that of an earlier request of this connection
         trace_id.set("")
         await quart.websocket.accept()
-        await ResponseSocket(gateway, holder, quart.websocket.receive, quart.websocket.send).run()
-        with trio.move_on_after(_CLOSE_LIMIT_S):
-            await quart.websocket.close(1001, "the gateway shuts down")
+        code, reason = await ResponseSocket(gateway, admit, quart.websocket.receive, quart.websocket.send).run()
+        with trio.move_on_after(CLOSE_LIMIT_S):
+            await quart.websocket.close(code, reason)
 
     return view
 
@@ -102,7 +102,7 @@ def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]
         except ClientFault as error:
             quart.abort(_quart_response_of_error(failure(error)))
         await quart.websocket.accept()
-        await FeedSocket(feed, gateway.keys, cast(Socket, quart.websocket)).run(admitted=admitted)
+        await FeedSocket(feed, gateway.keys, cast(Socket, quart.websocket), headers).run(admitted=admitted)
 
     return view
 

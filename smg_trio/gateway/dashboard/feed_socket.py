@@ -2,12 +2,8 @@
 
 A browser cannot set headers on a WebSocket, so the key may come in the first message instead:
 ``{"type": "auth", "key": "…"}``. It never stands in the URL, which logs and histories keep. Snapshots are then sent as
-text messages, whatever else the watcher sends is ignored, and the socket is closed with one of these codes:
-
-===== ==================================================================
-1001  the gateway shuts down
-4401  the key is missing, wrong or not for this; an ``error`` message says which
-===== ==================================================================
+text messages, each only if the key is still in force; whatever else the watcher sends is ignored, and the socket is
+closed with one of `close_codes`.
 """
 
 from __future__ import annotations
@@ -21,14 +17,12 @@ import trio
 
 from smg_trio.api.errors import error_view, load_json
 from smg_trio.core.errors import ClientFault, SmgError, Unauthorized
+from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
 from smg_trio.gateway.dashboard.feed import LiveFeed, Watcher
 from smg_trio.gateway.key_ring import Access, KeyRing
 
 AUTH_LIMIT_S: Final = 10.0
 """How long an open socket may take to send its key."""
-_CLOSE_LIMIT_S: Final = 1.0
-GOING_AWAY: Final = 1001
-UNAUTHORIZED: Final = 4401
 MAX_AUTH_CHARS: Final = 10_000
 _KEY_HEADERS: Final = ("authorization", "x-api-key")
 
@@ -90,10 +84,12 @@ def check_handshake(headers: Mapping[str, str], keys: KeyRing, allowed_origins: 
 class FeedSocket:
     """One accepted connection. `run` it until either side ends it."""
 
-    def __init__(self, feed: LiveFeed, keys: KeyRing, socket: Socket) -> None:
+    def __init__(self, feed: LiveFeed, keys: KeyRing, socket: Socket, headers: Mapping[str, str]) -> None:
+        """`headers`: of the handshake, which the key may be in."""
         self._feed = feed
         self._keys = keys
         self._socket = socket
+        self._credentials = headers
 
     async def run(self, *, admitted: bool) -> None:
         """Send snapshots until the feed ends; cancelled when the watcher leaves. `admitted`: see `check_handshake`."""
@@ -110,23 +106,25 @@ class FeedSocket:
                 code, reason = UNAUTHORIZED, error.code
                 await self._say(error)
             nursery.cancel_scope.cancel()
-        with trio.move_on_after(_CLOSE_LIMIT_S):
+        with trio.move_on_after(CLOSE_LIMIT_S):
             await self._socket.close(code, reason)
 
     async def _take_key(self) -> None:
         message: str | bytes = b""
         with trio.move_on_after(AUTH_LIMIT_S):
             message = await self._socket.receive()
-        self._keys.admit(Access.LOOK, {"authorization": f"Bearer {read_key(message)}"})
+        self._credentials = {"authorization": f"Bearer {read_key(message)}"}
+        self._keys.admit(Access.LOOK, self._credentials)
 
     async def _say(self, error: SmgError) -> None:
         view = error_view(error)
         body = {"type": "error", "error": {"message": view.message, "type": view.type, "code": view.code}}
-        with trio.move_on_after(_CLOSE_LIMIT_S):
+        with trio.move_on_after(CLOSE_LIMIT_S):
             await self._socket.send(json.dumps(body))
 
     async def _send_snapshots(self, watcher: Watcher) -> None:
         while (snapshot := await watcher.next_snapshot()) is not None:
+            self._keys.admit(Access.LOOK, self._credentials)
             await self._socket.send(snapshot)
 
     async def _ignore_messages(self) -> None:
@@ -136,7 +134,7 @@ class FeedSocket:
     async def _leave_at_end(self, scope: trio.CancelScope) -> None:
         """A watcher that does not read must not hold the gateway when it ends."""
         await self._feed.wait_end()
-        await trio.sleep(_CLOSE_LIMIT_S)
+        await trio.sleep(CLOSE_LIMIT_S)
         scope.cancel()
 
 
