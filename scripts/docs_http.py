@@ -47,6 +47,12 @@ holder's `previous_response_id` or `item_reference` is answered like one that do
   kept, whoever owns it, another one is refused with 409.
 - An `item_reference` in `input` names any item of a kept response or conversation, also without
   `previous_response_id`.
+- `store: false` with a `conversation`: the response itself is not kept; its input and output are added to the
+  conversation all the same.
+- While the history cannot be written (a full disk), answers are given where storing was not the point, and the response
+  then says `"store": false`. With `store: true` in the request, `background` or a `conversation`, storing is the point:
+  503, code `history_unavailable`, before anything is generated if a write has failed in the last 5 s. A response in the
+  background that was being generated is stored when that is possible again.
 
 The same requests work as messages on a WebSocket at `/v1/responses`.
 """,

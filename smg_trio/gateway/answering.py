@@ -402,8 +402,7 @@ class AnswerStream:
         while True:
             chunk = self._write(await self._measured.next_updates())
             if self._measured.answer.finished:
-                await self._end()
-                return chunk
+                return chunk + await self._end()
             if chunk:
                 self._quiet = False
                 return chunk
@@ -411,10 +410,13 @@ class AnswerStream:
                 self._owes_sign = False
                 return self._style.keep_alive
 
-    async def _end(self) -> None:
+    async def _end(self) -> bytes:
+        """What ends a stream that has succeeded."""
         if self._before_end is not None:
             await self._before_end()
+        usage = self._measured.answer.usage() if self._style.usage_at_end else None
         self.close()
+        return self._style.done if usage is None else self._writer.usage_chunk(usage) + self._style.done
 
     async def write_on(self, write: BodyWrite) -> None:
         """See `ByteStream.write_on`: all but the first chunk and the last, with little in between."""
@@ -431,8 +433,7 @@ class AnswerStream:
                 if shown is None or writer is None:
                     chunk = self._write(answer.take(batch))
                     if answer.finished:
-                        await self._end()
-                        self._ready = chunk
+                        self._ready = chunk + await self._end()
                         return
                 else:
                     chunk = writer.text(*shown)
@@ -449,14 +450,9 @@ class AnswerStream:
     def _write(self, updates: list[ChoiceUpdate]) -> bytes:
         writer, answer, style = self._writer, self._measured.answer, self._style
         usage = answer.usage() if style.continuous_usage else None
-        if len(updates) == 1 and not answer.finished:
+        if len(updates) == 1:
             return writer.update(updates[0], usage)
-        chunks = [writer.update(update, usage) for update in updates]
-        if answer.finished:
-            if style.usage_at_end:
-                chunks.append(writer.usage_chunk(answer.usage()))
-            chunks.append(style.done)
-        return b"".join(chunks)
+        return b"".join([writer.update(update, usage) for update in updates])
 
     def close(self) -> None:
         """See `ByteStream.close`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -20,10 +21,13 @@ from smg_trio.core.events import Usage
 from smg_trio.gateway.answering import MeasuredAnswer, fold_answer
 from smg_trio.gateway.current_trace import current
 from smg_trio.gateway.state import Gateway
-from smg_trio.history.base import HistoryStore, response_chain
+from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
 
 logger = logging.getLogger("smg_trio.gateway")
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
 
 
 def needs_history(gateway: Gateway) -> HistoryStore:
@@ -54,6 +58,8 @@ class Responding:
         self.response_id = prepared.request_id
         self.own_items = list(own_items)
         self.shown = _shown(asked, prepared)
+        if gateway.history is None:
+            self.shown = self.shown.not_stored()
 
     @classmethod
     async def prepare(
@@ -74,8 +80,10 @@ class Responding:
             owner: whose responses, conversations and items may be gone on from, and whose this response will be.
             local: responses known to this connection only (WebSocket mode, ``store: false``).
 
-        Raises ClientFault, NoReadyWorker.
+        Raises ClientFault, NoReadyWorker, HistoryUnavailable.
         """
+        if asked.store_required and gateway.history is not None:
+            gateway.history.ensure_writable()
         history = await _history(gateway, asked, owner, local or {})
         own = resolve_references(asked.input, await _known_items(gateway, asked, owner, history))
         chat = asked.chat(history, own)
@@ -119,16 +127,38 @@ class Responding:
             owner=self._owner,
         )
 
-    async def keep(self, value: dict[str, Any]) -> None:
-        """Store the response, and add to its conversation, as far as the request wants it; durable on return."""
+    async def keep(self, value: dict[str, Any]) -> bool:
+        """Store the response, and add to its conversation, as far as the request wants it; durable on return.
+
+        Returns False if that is not possible at present and the request can do without. Raises HistoryUnavailable if
+        it cannot (`ResponsesRequest.store_required`).
+        """
         store = self._gateway.history
         if store is None:
-            return
+            return True
         stored = self.stored(value)
-        if self._asked.store:
-            await store.put_response(stored)
-        if self._asked.conversation is not None and value["status"] in ("completed", "incomplete"):
-            await store.add_items(self._asked.conversation, stored.items)
+        try:
+            if self._asked.store:
+                await store.put_response(stored)
+            if self._asked.conversation is not None and value["status"] in ("completed", "incomplete"):
+                await store.add_items(self._asked.conversation, stored.items)
+        except HistoryUnavailable:
+            if self._asked.store_required:
+                raise
+            return False
+        return True
+
+    async def _keep_in_the_end(self, value: dict[str, Any]) -> None:
+        """Store how a response in the background ended: nobody else has it, so try until it can be stored."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self.keep(value)
+            except HistoryUnavailable:
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                return
 
     async def run_in_background(self, fold: ResponseFold) -> None:
         """Generate, and keep each state. Cancelled, whoever cancelled has kept the last one."""
@@ -144,17 +174,18 @@ class Responding:
             trace.end(0)
 
     async def _generate(self, fold: ResponseFold) -> None:
-        try:
+        with suppress(HistoryUnavailable):  # that it is queued has been stored
             await self.keep(self.unfinished("in_progress"))
+        try:
             measured = self.begin()
             await fold_answer(measured, fold)
         except Exception as error:
             if not isinstance(error, SmgError):
                 logger.exception("background response %s failed", self.response_id)
             fold.fail(error)
-            await self.keep(fold.response())
+            await self._keep_in_the_end(fold.response())
             return
-        await self.keep(fold.response(measured.answer.usage()))
+        await self._keep_in_the_end(fold.response(measured.answer.usage()))
 
 
 async def _history(

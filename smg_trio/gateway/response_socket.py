@@ -150,7 +150,8 @@ class ResponseSocket:
                 for update in await measured.next_updates():
                     await self._send_lines(writer.update(update))
             usage = measured.answer.usage()
-            await responding.keep(writer.response(usage))
+            if not await responding.keep(writer.response(usage)):
+                writer.not_stored()
             self._remember(responding.stored(writer.response(usage)))
             await self._send_lines(writer.usage_chunk(usage))
         except SmgError as error:

@@ -6,7 +6,16 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
-from smg_trio.core.errors import Conflict
+from smg_trio.core.errors import Conflict, GatewayFault
+
+
+class HistoryUnavailable(GatewayFault):
+    """The history cannot be read or written: its disk is full, or its file is locked, read-only or broken."""
+
+    code = "history_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("Stored responses and conversations cannot be read or written at present. Try again later.")
 
 
 class HistoryStore(Protocol):
@@ -15,8 +24,13 @@ class HistoryStore(Protocol):
     Everything kept has an owner. To another one it does not exist, unless its owner is `conversations.SHARED`. Calls
     without an owner follow one that has asked for the conversation.
 
-    Cancelled, a call may or may not have taken effect, never half.
+    Every call may raise HistoryUnavailable. Cancelled, a call may or may not have taken effect, never half.
     """
+
+    def ensure_writable(self) -> None:
+        """To be asked before work that is of no use if it cannot be stored. Raises HistoryUnavailable shortly after a
+        write has failed."""
+        ...
 
     async def put_response(self, response: StoredResponse) -> None:
         """Keep a response, in place of an earlier state of it. Raises Conflict if its id is kept for another owner."""

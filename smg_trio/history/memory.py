@@ -36,6 +36,9 @@ class MemoryHistory:
         self._response_index = _ItemIndex()
         self._conversation_index = _ItemIndex()
 
+    def ensure_writable(self) -> None:
+        """See `HistoryStore.ensure_writable`."""
+
     async def put_response(self, response: StoredResponse) -> None:
         """See `HistoryStore.put_response`."""
         response_id = response.response_id

@@ -7,6 +7,8 @@ run in one thread at a time; a commit costs one fsync.
 from __future__ import annotations
 
 import json
+import logging
+import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -16,10 +18,17 @@ import trio
 
 from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError
-from smg_trio.history.base import id_taken
+from smg_trio.history.base import HistoryUnavailable, id_taken
+from smg_trio.history.private_files import create_private, warn_of_open_files
 from smg_trio.history.sqlite_schema import NewerSchema, index_items, prepare_schema
 
+logger = logging.getLogger("smg_trio.history")
+
 Result = TypeVar("Result")
+
+_AVOID_S = 5.0
+"""After a write has failed, how long work is refused that is of no use without one."""
+_LOG_EVERY_S = 60.0
 
 _COLUMNS = "id, value, input_items, previous_id, conversation_id, owner"
 _FIND_RESPONSE_ITEM = """
@@ -32,6 +41,7 @@ SELECT i.value FROM items i JOIN conversations c ON c.id = i.conversation_id WHE
 
 
 def _connect(path: str) -> sqlite3.Connection:
+    create_private(path)
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
     try:
         connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;")
@@ -39,6 +49,7 @@ def _connect(path: str) -> sqlite3.Connection:
     except BaseException:
         connection.close()
         raise
+    warn_of_open_files(path)
     return connection
 
 
@@ -47,13 +58,14 @@ async def open_sqlite_history(path: str) -> AsyncIterator[SqliteHistory]:
     """The store in the file at `path`, made if absent. Raises ConfigError if it cannot be used."""
     try:
         connection = await trio.to_thread.run_sync(_connect, path)
-    except sqlite3.Error as error:
-        raise ConfigError("--history-backend", f"cannot use {path}: {error}.") from None
+    except (sqlite3.Error, OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError("--history-backend", f"cannot use {path}: {problem}.") from None
     except NewerSchema:
         raise ConfigError(
             "--history-backend", f"{path} was written by a later version.", "Use that version, or another file."
         ) from None
-    store = SqliteHistory(connection)
+    store = SqliteHistory(connection, path)
     try:
         yield store
     finally:
@@ -64,25 +76,62 @@ async def open_sqlite_history(path: str) -> AsyncIterator[SqliteHistory]:
 class SqliteHistory:
     """See `HistoryStore`. Cancelled calls go on in their thread to their end."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        """`path`: of its file, for the log."""
         self._connection = connection
+        self._path = path
         self._limiter = trio.CapacityLimiter(1)
+        self._failed_at = -math.inf
+        self._logged_at = -math.inf
+        self._unlogged = 0
 
-    async def _run(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    def ensure_writable(self) -> None:
+        """See `HistoryStore.ensure_writable`."""
+        if trio.current_time() < self._failed_at + _AVOID_S:
+            raise HistoryUnavailable
+
+    async def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """One transaction that changes something. Raises HistoryUnavailable; then nothing has changed."""
+        try:
+            result = await self._run("BEGIN IMMEDIATE", work)
+        except HistoryUnavailable:
+            self._failed_at = trio.current_time()
+            raise
+        self._failed_at = -math.inf
+        return result
+
+    async def _read(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """One transaction that changes nothing. Raises HistoryUnavailable."""
+        return await self._run("BEGIN", work)
+
+    async def _run(self, begin: str, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """One transaction in the thread; not abandoned on cancellation, so that none is left half-way."""
 
         def transaction() -> Result:
             connection = self._connection
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(begin)
             try:
                 result = work(connection)
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite may have rolled back itself
+                    connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
             return result
 
-        return await trio.to_thread.run_sync(transaction, limiter=self._limiter)
+        try:
+            return await trio.to_thread.run_sync(transaction, limiter=self._limiter)
+        except sqlite3.Error as error:
+            self._log(error)
+            raise HistoryUnavailable from None
+
+    def _log(self, error: sqlite3.Error) -> None:
+        self._unlogged += 1
+        now = trio.current_time()
+        if now < self._logged_at + _LOG_EVERY_S:
+            return
+        logger.error("history in %s is unavailable: %s (failed calls: %d)", self._path, error, self._unlogged)
+        self._logged_at, self._unlogged = now, 0
 
     async def close(self) -> None:
         """Close the file."""
@@ -109,12 +158,12 @@ class SqliteHistory:
                 raise id_taken(response.response_id)
             index_items(db, response.response_id, response.items)
 
-        await self._run(work)
+        await self._write(work)
 
     async def has_response(self, response_id: str) -> bool:
         """See `HistoryStore.has_response`."""
         statement = "SELECT 1 FROM responses WHERE id = ?"
-        return await self._run(lambda db: db.execute(statement, (response_id,)).fetchone() is not None)
+        return await self._read(lambda db: db.execute(statement, (response_id,)).fetchone() is not None)
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
@@ -124,12 +173,12 @@ class SqliteHistory:
             row = db.execute(statement, (response_id, SHARED, owner)).fetchone()
             return None if row is None else _response(row)
 
-        return await self._run(work)
+        return await self._read(work)
 
     async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""
         statement = "DELETE FROM responses WHERE id = ? AND owner IN (?, ?)"
-        return await self._run(lambda db: db.execute(statement, (response_id, SHARED, owner)).rowcount > 0)
+        return await self._write(lambda db: db.execute(statement, (response_id, SHARED, owner)).rowcount > 0)
 
     async def find_items(self, item_ids: Collection[str], owner: str) -> dict[str, Item]:
         """See `HistoryStore.find_items`."""
@@ -138,7 +187,7 @@ class SqliteHistory:
             found = ((item_id, _find_item(db, item_id, owner)) for item_id in item_ids)
             return {item_id: item for item_id, item in found if item is not None}
 
-        return await self._run(work)
+        return await self._read(work)
 
     async def put_conversation(self, conversation: StoredConversation) -> None:
         """See `HistoryStore.put_conversation`."""
@@ -148,7 +197,7 @@ class SqliteHistory:
             "INSERT INTO conversations (id, created_at, metadata, owner) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata"
         )
-        await self._run(lambda db: db.execute(statement, row))
+        await self._write(lambda db: db.execute(statement, row))
 
     async def get_conversation(self, conversation_id: str, owner: str) -> StoredConversation | None:
         """See `HistoryStore.get_conversation`."""
@@ -162,12 +211,12 @@ class SqliteHistory:
                 conversation_id=row[0], created_at=row[1], metadata=json.loads(row[2]), owner=row[3]
             )
 
-        return await self._run(work)
+        return await self._read(work)
 
     async def delete_conversation(self, conversation_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_conversation`."""
         statement = "DELETE FROM conversations WHERE id = ? AND owner IN (?, ?)"
-        return await self._run(lambda db: db.execute(statement, (conversation_id, SHARED, owner)).rowcount > 0)
+        return await self._write(lambda db: db.execute(statement, (conversation_id, SHARED, owner)).rowcount > 0)
 
     async def add_items(self, conversation_id: str, items: Sequence[Item]) -> None:
         """See `HistoryStore.add_items`."""
@@ -182,7 +231,7 @@ class SqliteHistory:
                 row = (conversation_id, offset, item["id"], json.dumps(item))
                 db.execute("INSERT OR IGNORE INTO items VALUES (?, ?, ?, ?)", row)
 
-        await self._run(work)
+        await self._write(work)
 
     async def items(self, conversation_id: str) -> list[Item]:
         """See `HistoryStore.items`."""
@@ -191,12 +240,12 @@ class SqliteHistory:
         def work(db: sqlite3.Connection) -> list[Item]:
             return [json.loads(value) for (value,) in db.execute(statement, (conversation_id,))]
 
-        return await self._run(work)
+        return await self._read(work)
 
     async def delete_item(self, conversation_id: str, item_id: str) -> bool:
         """See `HistoryStore.delete_item`."""
         statement = "DELETE FROM items WHERE conversation_id = ? AND id = ?"
-        return await self._run(lambda db: db.execute(statement, (conversation_id, item_id)).rowcount > 0)
+        return await self._write(lambda db: db.execute(statement, (conversation_id, item_id)).rowcount > 0)
 
 
 def _find_item(db: sqlite3.Connection, item_id: str, owner: str) -> Item | None:

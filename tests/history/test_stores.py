@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,12 +14,14 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from smg_trio.core.conversations import StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError, Conflict
 from smg_trio.history import HistoryStore, open_history
-from smg_trio.history.base import response_chain
+from smg_trio.history.base import HistoryUnavailable, response_chain
 from smg_trio.history.memory import MemoryHistory
+from smg_trio.history.sqlite import SqliteHistory
 
 BACKENDS = ["memory", "sqlite"]
 
@@ -351,3 +355,79 @@ async def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="later version"):
         async with store("sqlite", tmp_path):
             pass
+
+
+# ---- who can open the files ----------------------------------------------------------------------------------
+
+
+def modes(tmp_path: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+async def test_only_the_gateways_user_can_open_the_files(
+    tmp_path: Path, umask: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = os.umask(umask)
+    try:
+        async with store("sqlite", tmp_path) as history:
+            await history.put_response(response(1))
+            assert modes(tmp_path) == dict.fromkeys(("history.db", "history.db-wal", "history.db-shm"), 0o600)
+    finally:
+        os.umask(before)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o620, 0o604])
+async def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "history.db"
+    path.touch()
+    path.chmod(mode)
+    async with store("sqlite", tmp_path) as history:
+        await history.put_response(response(1))
+    (line,) = caplog.records
+    assert f"chmod 600 {path} {path}-wal {path}-shm" in line.getMessage()
+    assert modes(tmp_path) == {"history.db": mode}
+
+
+async def test_a_history_in_sqlites_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_history("sqlite::memory:") as history:
+        assert history is not None
+        await history.put_response(response(1))
+        assert await history.get_response("resp_1", "") == response(1)
+    assert modes(tmp_path) == {}
+
+
+# ---- what cannot be read or written --------------------------------------------------------------------------
+
+
+async def test_a_transaction_that_fails_leaves_the_store_usable_and_is_logged_once_a_minute(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with store("sqlite", tmp_path) as history:
+        assert isinstance(history, SqliteHistory)
+        await history.put_response(response(1))
+        history.ensure_writable()
+        history._connection.execute("PRAGMA query_only = 1")
+        for _ in range(3):
+            with pytest.raises(HistoryUnavailable):
+                await history.put_response(response(2))
+        assert await history.get_response("resp_1", "") == response(1)
+        with pytest.raises(HistoryUnavailable):
+            history.ensure_writable()
+        await trio.sleep(5)
+        history.ensure_writable()
+        assert len(caplog.records) == 1
+        await trio.sleep(60)
+        with pytest.raises(HistoryUnavailable):
+            await history.delete_response("resp_1", "")
+        assert [record.message.partition(": ")[2] for record in caplog.records] == [
+            "attempt to write a readonly database (failed calls: 1)",
+            "attempt to write a readonly database (failed calls: 3)",
+        ]
+        history._connection.execute("PRAGMA query_only = 0")
+        await history.put_response(response(2))
+        history.ensure_writable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smg_trio.api.errors import error_view
@@ -43,6 +43,10 @@ class ResponseAnswer:
     top_logprobs: int = 0
     make_id: MakeId = make_item_id
     make_call_id: Callable[[], str] = make_tool_call_id
+
+    def not_stored(self) -> ResponseAnswer:
+        """The same of a response that is not kept, whatever the request wanted."""
+        return replace(self, shown={**self.shown, "store": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class ResponsesRequest:
         base: the request in chat terms, without a conversation; see `chat`.
         previous_response_id, conversation: what this request goes on from; at most one is set.
         store: whether the response is kept.
+        store_required: whether an answer that cannot be kept is of no use: it was asked for with ``store: true``, in
+            the background or for a conversation.
         background: answered at once, generated on its own; only with ``store``.
         shown: the members of the response object that repeat the request.
         generate: False only prepares (WebSocket mode).
@@ -72,6 +74,7 @@ class ResponsesRequest:
     conversation: str | None = None
     instructions: str | None = None
     store: bool = True
+    store_required: bool = False
     background: bool = False
     stream: bool = False
     logprobs: bool = False
@@ -139,6 +142,7 @@ def responses_request_from(
         conversation=found.get("conversation"),
         instructions=found.get("instructions"),
         store=found.get("store", True),
+        store_required=any(found.get(field) for field in ("store", "background", "conversation")),
         background=found.get("background", False),
         stream=found.get("stream", False),
         logprobs=logprobs,

@@ -27,6 +27,10 @@ class ResponseFold:
         """The response failed: what a background response shows instead of an HTTP error."""
         self._output.fail(failed_end(exc))
 
+    def not_stored(self) -> None:
+        """The response could not be kept: it is shown so from now on."""
+        self._answer = self._answer.not_stored()
+
     def response(self, usage: Usage | None = None) -> dict[str, Any]:
         """The response object as it is now: what is to be stored."""
         output = self._output

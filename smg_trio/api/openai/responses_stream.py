@@ -106,6 +106,10 @@ class ResponseEventWriter:
         members = {"code": view.code, "message": view.message, "param": view.param}
         return encode_text(self._event("error", dump(members)[1:-1]))
 
+    def not_stored(self) -> None:
+        """The response could not be kept: it is shown so from now on."""
+        self._answer = self._answer.not_stored()
+
     def response(self, usage: Usage | None = None) -> dict[str, object]:
         """The response object as it is now: what is to be stored."""
         output = self._output

@@ -49,12 +49,15 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
             hints=engine_hints(gateway, request),
         )
         if asked.background:
+            needs_history(gateway)
             return await _in_background(gateway, responding, held)
         if asked.stream:
             return await _streamed(responding, held)
         fold = ResponseFold(responding.shown)
         body = await fold_answer(responding.begin(), fold)
-        await responding.keep(fold.response(responding.usage()))
+        if not await responding.keep(fold.response(responding.usage())):
+            fold.not_stored()
+            body = fold.body(responding.usage())
         return json_response(body)
 
 
@@ -70,7 +73,8 @@ async def _streamed(responding: Responding, held: ExitStack) -> Response:
     measured = responding.begin()
 
     async def keep() -> None:
-        await responding.keep(writer.response(measured.answer.usage()))
+        if not await responding.keep(writer.response(measured.answer.usage())):
+            writer.not_stored()
 
     style = StreamStyle(failed=functools.partial(writer.failed, usage=None), done=b"", usage_at_end=True)
     stream = AnswerStream(measured, writer, style, before_end=keep, on_close=held.pop_all().close)
