@@ -133,7 +133,7 @@ async def run_serve(
 
 def _print(line: str) -> None:
     # Whoever read our stderr may be gone: that costs the lines, not the engines.
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: stderr is closed
         print(line, file=sys.stderr, flush=True)
 
 

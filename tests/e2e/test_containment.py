@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
+from trio_websocket import open_websocket_url
 
 from smg_trio.core.errors import Conflict
 from smg_trio.core.workers import WorkerApplication, WorkerSpec
 from smg_trio.gateway.keep_running import keep_running
 
 from .harness import HELLO, PATIENCE_S, Bench, open_gateway
+
+ENDS = ("response.completed", "error")
 
 
 class Broken(Exception):
@@ -186,3 +190,25 @@ async def test_a_task_that_fails_is_started_again_a_second_later(
     await start
     assert [at - began[0] for at in began] == [0.0, 1.0, 2.0]
     assert [record.message for record in caplog.records] == ["counting failed; it is started again in 1 s"] * 2
+
+
+async def test_a_turn_that_fails_for_no_known_reason_is_an_error_event_and_the_socket_stays(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
+        async with open_websocket_url(f"ws://127.0.0.1:{bench.port}/v1/responses") as socket:
+
+            async def turn() -> dict[str, Any]:
+                await socket.send_message(json.dumps({"type": "response.create", "input": "hi"}))
+                with trio.fail_after(PATIENCE_S):
+                    while (event := json.loads(await socket.get_message()))["type"] not in ENDS:
+                        pass
+                return dict(event)
+
+            assert (await turn())["type"] == "response.completed"
+            limits, bench.gateway.limits = bench.gateway.limits, cast(Any, BrokenAnswer())
+            event = await turn()
+            assert (event["status"], event["error"]["code"]) == (500, "internal_error")
+            assert event["error"]["message"] == "internal error"
+            bench.gateway.limits = limits
+            assert (await turn())["type"] == "response.completed"
+        await bench.wait_idle()
+        assert (await bench.chat()).status_code == 200

@@ -153,3 +153,19 @@ async def test_a_hangup_reads_at_once_and_ends_nothing(words: Words) -> None:
                 while words.held != f"{text} first":
                     await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
+
+
+async def test_what_nobody_expected_of_a_file_is_logged_and_the_others_are_read(
+    words: Words, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise RecursionError
+
+    (tmp_path / "c").write_text("first")
+    follower = FileFollower([Followed("knots", [tmp_path / "c"], fail), Followed("words", words.paths, words.read)])
+    words.paths[0].write_text("second")
+    await follower.read_all()
+    assert words.held == "second first"
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "knots not reloaded, what was read before stays in force"
+    ]

@@ -95,3 +95,8 @@ def test_what_is_wrong_with_a_file_is_said_without_its_keys(text: str, words: st
         read_key_toml(text, "f.toml", NONE)
     assert "f.toml" in caught.value.message
     assert "s3cret" not in caught.value.message
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_key_toml(f"a = {'[' * 100_000}", "f", NONE)
