@@ -46,6 +46,7 @@ from smg_trio.gateway.server.http2 import Protocols
 from smg_trio.gateway.server.link import Link
 from smg_trio.gateway.server.request_limits import limit_requests
 from smg_trio.gateway.server.settings import ServerLimits
+from smg_trio.gateway.server.websocket_extensions import request_without_offer
 
 LOGGER = logging.getLogger("smg_trio.gateway.server")
 
@@ -93,7 +94,10 @@ def _config(limits: ServerLimits) -> Config:
 
 
 class JsonErrorH11Protocol(H11Protocol):
-    """hypercorn's HTTP/1.1 protocol whose own errors have the JSON body of all others."""
+    """hypercorn's HTTP/1.1 protocol: its own errors have the JSON body of all others, its WebSockets no compression."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        await super()._create_stream(request_without_offer(request))
 
     async def _send_error_response(self, status_code: int) -> None:
         fault: RequestFault
