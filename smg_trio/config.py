@@ -242,7 +242,13 @@ class Settings:
     )
     host: str = _option("0.0.0.0", "Address to listen on.", "HTTP")
     port: int = _option(30000, "Port to listen on; 0 lets the system choose.", "HTTP")
-    max_payload_size: int = _option(512 * 1024 * 1024, "Largest request body in bytes.", "HTTP", metavar="BYTES")
+    max_payload_size: int = _option(64 * 1024 * 1024, "Largest request body in bytes.", "HTTP", metavar="BYTES")
+    max_payload_memory: int = _option(
+        512 * 1024 * 1024,
+        "Bytes of all request bodies that are being read or parsed; at least --max-payload-size.",
+        "HTTP",
+        metavar="BYTES",
+    )
     request_id_headers: tuple[str, ...] = _option(
         ("x-request-id", "x-correlation-id", "x-trace-id", "request-id"),
         "Headers a request id is taken from; the first present one wins.",

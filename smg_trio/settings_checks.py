@@ -146,6 +146,7 @@ def _check_ranges(settings: Settings) -> None:
 def _check_positive(settings: Settings) -> None:
     names = (
         "max_payload_size",
+        "max_payload_memory",
         "request_timeout_secs",
         "sse_keepalive_secs",
         "engine_silence_secs",

@@ -195,6 +195,13 @@ class RateLimited(Overloaded):
     code = "rate_limit_exceeded"
 
 
+class PayloadMemoryFull(Overloaded):
+    """Request bodies hold all the memory that they may."""
+
+    code = "payload_memory_full"
+    status = 503
+
+
 class ShuttingDown(GatewayFault):
     """The gateway drains: new work is refused, and what outlives the grace period is ended."""
 

@@ -11,10 +11,10 @@ import quart
 import trio
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.exceptions import NotFound as RouteNotFound
 
-from smg_trio.core.errors import ClientFault, Forbidden, NotFound, RequestTooLarge, Unauthorized
+from smg_trio.core.errors import ClientFault, Forbidden, NotFound, Unauthorized
 from smg_trio.core.log_context import trace_id
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
 from smg_trio.gateway.cors import cors_headers, preflight
@@ -24,6 +24,7 @@ from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_han
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.key_ring import Access
+from smg_trio.gateway.request_body import incoming_body
 from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.state import Gateway
@@ -46,7 +47,7 @@ def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
     """The app with every route mounted."""
     app = QuartTrio("smg_trio")
     app.config.update(
-        MAX_CONTENT_LENGTH=gateway.settings.max_payload_size,
+        MAX_CONTENT_LENGTH=None,  # the server has looked at it
         RESPONSE_TIMEOUT=None,  # a healthy stream has no wall-clock limit of the framework's; answers have ours
         BODY_TIMEOUT=None,  # the server limits the wait between two reads of a body
         PROVIDE_AUTOMATIC_OPTIONS=False,
@@ -69,7 +70,7 @@ def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
 
 def _view(gateway: Gateway, route: Route) -> Callable[..., Awaitable[quart.Response]]:
     async def view(**path_parameters: str) -> quart.Response:
-        request = await _neutral_request(gateway, path_parameters)
+        request = _neutral_request(gateway, path_parameters)
         return _quart_response(gateway, await handle(gateway, route, request))
 
     return view
@@ -107,7 +108,7 @@ def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]
     return view
 
 
-async def _neutral_request(gateway: Gateway, path_parameters: dict[str, str]) -> Request:
+def _neutral_request(gateway: Gateway, path_parameters: dict[str, str]) -> Request:
     incoming = quart.request
     headers = {name.lower(): value for name, value in incoming.headers.items()}
     request_id, named = request_id_of(headers, gateway.settings.request_id_headers)
@@ -115,8 +116,8 @@ async def _neutral_request(gateway: Gateway, path_parameters: dict[str, str]) ->
         method=incoming.method,
         path=incoming.path,
         headers=headers,
-        body=cast(bytes, await incoming.get_data(cache=False, as_text=False)),
         request_id=request_id,
+        incoming=incoming_body(incoming.scope),
         client_named_request=named,
         path_parameters=path_parameters,
         query=incoming.args.to_dict(),
@@ -205,8 +206,6 @@ def _fault_of(error: HTTPException, method: str, path: str) -> Exception:
         return NotFound(f"Invalid URL ({method} {path})")
     if isinstance(error, MethodNotAllowed):
         return WrongMethod(f"{method} is not allowed for {path}.")
-    if isinstance(error, RequestEntityTooLarge):
-        return RequestTooLarge("The request body is larger than --max-payload-size allows.")
     if error.code is not None and error.code < 500:
         return BadRequest(error.description or error.name)
     return RuntimeError(error.name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from smg_trio.api.errors import error_response
-from smg_trio.core.errors import ClientFault, Forbidden, SmgError
+from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.gateway.access import CLIENT_LEFT, shown_path
 from smg_trio.gateway.current_trace import current as current_trace
@@ -40,7 +40,10 @@ class UnsupportedMediaType(ClientFault):
 
 
 async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
-    """Call the route's endpoint. Raises nothing but cancellation; the caller closes a `ByteStream` body."""
+    """Answer a request whose head has come: look at its key, read its body, call the route's endpoint.
+
+    Raises nothing but cancellation; the caller closes a `ByteStream` body.
+    """
     request_id.set(request.request_id)
     access = gateway.access.begin(request.method, route.path, public=route.public)
     holder, key_name = EVERYBODY, ""
@@ -55,14 +58,10 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         if not route.public:
             request.holder = holder = gateway.keys.admit(route.access, request.headers)
             key_name = holder.name
-        if request.body:
-            _check_coding(request.headers)
-            if route.method == "POST":
-                _check_content_type(request.headers)
         if holder.limits and route.metered:
             response = await _answer_within_limits(gateway, route, request, holder)
         else:
-            response = await route.endpoint(gateway, request)
+            response = await _answer(gateway, route, request)
         code = ""
     except Exception as error:
         if not isinstance(error, SmgError):
@@ -71,6 +70,9 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         gateway.errors.note(error, route.path)
         response = Response(*_reordered(route.failure(error, request.request_id)))
         code = dict(response.headers).get("x-smg-error-code", "")
+        if isinstance(error, (Unauthorized, Forbidden)) and request.incoming.unread:
+            # Not even little is read of what somebody sends who may not.
+            response.headers.append(("connection", "close"))
     except BaseException:
         exchange.answered(CLIENT_LEFT, CLIENT_LEFT_CODE)
         exchange.ended()
@@ -103,9 +105,24 @@ async def _answer_within_limits(gateway: Gateway, route: Route, request: Request
     with gateway.meters.of(holder).enter() as place:
         token = current_place.set(place)
         try:
-            return await route.endpoint(gateway, request)
+            return await _answer(gateway, route, request)
         finally:
             current_place.reset(token)
+
+
+async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
+    """Read the body and call the endpoint."""
+    if not route.takes_body:
+        request.incoming.skip()
+        return await route.endpoint(gateway, request)
+    _check_coding(request.headers)
+    try:
+        request.body = await request.incoming.read()
+        if request.body and route.method == "POST":
+            _check_content_type(request.headers)
+        return await route.endpoint(gateway, request)
+    finally:
+        request.incoming.release()
 
 
 def _ending(

@@ -6,16 +6,16 @@ ways lead through `handling.handle`, so nothing but speed may differ.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import trio
 
-from smg_trio.core.errors import RequestTooLarge
 from smg_trio.core.log_context import request_id as request_id_in_log
 from smg_trio.core.log_context import trace_id as trace_id_in_log
 from smg_trio.gateway.cors import cors_headers
-from smg_trio.gateway.handling import failure, handle, request_id_of
+from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
+from smg_trio.gateway.request_body import IncomingBody, serve_unread
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.server import CANCEL_ON_DISCONNECT, WRITE_BODY
 from smg_trio.gateway.server.asgi import App, Receive, Scope, Send
@@ -32,45 +32,40 @@ class HotRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3. The client leaving cancels the request; nothing is left running."""
-        if scope["type"] == "http":
-            route = self._routes.get((scope["method"], scope["path"]))
-            if route is not None:
-                await self._serve(route, scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        route = self._routes.get((scope["method"], scope["path"]))
+        if route is None:
+            await serve_unread(self._app, self._gateway.bodies, scope, receive, send)
+        else:
+            await self._serve(route, scope, receive, send)
 
     async def _serve(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _read_body(receive, self._gateway.settings.max_payload_size)
-        if body is None:
-            return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        request_id, named = request_id_of(headers, self._gateway.settings.request_id_headers)
-        if isinstance(body, RequestTooLarge):
-            response = failure(body)
-            response.headers.append(("x-request-id", request_id))
-            self._gateway.metrics.http.refused(route.method, response.status, route.path)
-            self._gateway.access.refused(route.method, route.path, response.status, request_id)
-            assert isinstance(response.body, bytes), "failures have a body"
-            await _send_whole(send, response, response.body, [])
-            return
-        request = Request(
-            method=scope["method"],
-            path=scope["path"],
-            headers=headers,
-            body=body,
-            request_id=request_id,
-            client_named_request=named,
-        )
         extensions = scope.get("extensions", {})
         register, write = extensions.get(CANCEL_ON_DISCONNECT), extensions.get(WRITE_BODY)
         if register is not None:
-            register()
-            await self._answer(route, request, send, write)
+            await self._answer(route, self._request(scope, receive, register), send, write)
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
-            await self._answer(route, request, send)
+
+            def watch() -> None:
+                nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
+
+            await self._answer(route, self._request(scope, receive, watch), send)
             nursery.cancel_scope.cancel()
+
+    def _request(self, scope: Scope, receive: Receive, watch: Callable[[], None]) -> Request:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        request_id, named = request_id_of(headers, self._gateway.settings.request_id_headers)
+        return Request(
+            method=scope["method"],
+            path=scope["path"],
+            headers=headers,
+            request_id=request_id,
+            incoming=IncomingBody(receive, self._gateway.bodies, watch),
+            client_named_request=named,
+        )
 
     async def _answer(self, route: Route, request: Request, send: Send, write: BodyWrite | None = None) -> None:
         response = await handle(self._gateway, route, request)
@@ -82,26 +77,6 @@ class HotRoutes:
         request_id_in_log.set("")
         if self._gateway.tracing is not None:
             trace_id_in_log.set("")
-
-
-async def _read_body(receive: Receive, limit: int) -> bytes | RequestTooLarge | None:
-    """The whole body; None if the client left meanwhile."""
-    message = await receive()
-    if message["type"] != "http.request":
-        return None
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return body
-    parts, size = [body], len(body)
-    while message.get("more_body", False):
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            return RequestTooLarge("The request body is larger than --max-payload-size allows.")
-    return b"".join(parts)
 
 
 async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:

@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from smg_trio.gateway.key_ring import EVERYBODY, KeyHolder
+from smg_trio.gateway.request_body import NO_BODY, IncomingBody
 
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """One HTTP request with its whole body.
+    """One HTTP request.
+
+    It is made when its head has come. `handling` reads the body into it, and adds what else is found out on the way.
 
     Attributes:
         headers: by lower-case name; of repeated ones the last.
+        incoming: the body while it comes, and what it holds of the memory for bodies.
+        body: all of it, until `Gateway.parse_body` has taken it; empty where the route takes none.
         request_id: the client's (from its headers) or a new one; echoed, never an engine's key.
         path_parameters, query: by name; of repeated query parameters the first.
         repeated: every value of each query parameter.
@@ -24,8 +29,9 @@ class Request:
     method: str
     path: str
     headers: Mapping[str, str]
-    body: bytes
     request_id: str
+    incoming: IncomingBody = NO_BODY
+    body: bytes = b""
     client_named_request: bool = False
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)

@@ -70,6 +70,14 @@ class Route:
     hot: bool = False
     failure: Failure = openai_failure
 
+    @property
+    def takes_body(self) -> bool:
+        """Whether a request's body is read at all."""
+        return self.method in _WITH_BODY and not self.public
+
+
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
 
 async def openapi(gateway: Gateway, request: Request) -> Response:
     """This document."""

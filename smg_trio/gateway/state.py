@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -18,11 +18,13 @@ from smg_trio.gateway.access import AccessLog
 from smg_trio.gateway.adapters import Adapters
 from smg_trio.gateway.background import BackgroundTasks
 from smg_trio.gateway.deadlines import DeadlineQueue
+from smg_trio.gateway.http import Request
 from smg_trio.gateway.key_limits import KeyMeters
 from smg_trio.gateway.key_ring import KeyRing
 from smg_trio.gateway.metrics import Metrics
 from smg_trio.gateway.open_answers import OpenAnswer
 from smg_trio.gateway.recent_errors import RecentErrors
+from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.gateway.response_ids import ResponseIds
 from smg_trio.gateway.series import LATENCY_BUCKETS_S
 from smg_trio.history.base import HistoryStore
@@ -35,6 +37,8 @@ from smg_trio.settings_checks import bucket_bounds
 if TYPE_CHECKING:
     from smg_trio.gateway.tracing import Tracing
 
+Parsed = TypeVar("Parsed")
+
 
 class Gateway:
     """One gateway process.
@@ -43,6 +47,7 @@ class Gateway:
         keys: that clients may come with.
         meters: what their holders use.
         access: follows requests to their line in the log.
+        bodies: the memory of request bodies.
         history: None where nothing is kept.
         adapters: LoRA adapters, which are models too.
         background: responses that no client waits for.
@@ -71,6 +76,7 @@ class Gateway:
         self.told_of_traces = False
         self.registry = registry
         self.catalog = catalog
+        self.bodies = BodyMemory(max(settings.max_payload_memory, settings.max_payload_size))
         self.history = history
         self._own_models = [model.model_id for model in catalog]
         registry.model_unused = self._forget_model
@@ -143,6 +149,17 @@ class Gateway:
             if self._no_answers is None:
                 self._no_answers = trio.Event()
             await self._no_answers.wait()
+
+    async def parse_body(self, request: Request, parse: Callable[..., Parsed], *arguments: Any) -> Parsed:
+        """What ``parse(body, *arguments)`` makes of the request's body, which is not kept.
+
+        Raises what `parse` raises.
+        """
+        body, request.body = request.body, b""
+        try:
+            return await self.preparer.read(body, parse, *arguments)
+        finally:
+            request.incoming.release()
 
     def routing_key(self, headers: Mapping[str, str]) -> str | None:
         """The session that the request's headers name, for policies that keep sessions together."""

@@ -25,7 +25,7 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
     """Answer a conversation, in one piece or as server-sent events."""
     started = trio.current_time()
     gateway.refuse_if_draining()
-    chat = await gateway.preparer.read(request.body, parse_chat_request, gateway.limits)
+    chat = await gateway.parse_body(request, parse_chat_request, gateway.limits)
     model = gateway.catalog.find(chat.model)
     prepared = await gateway.preparer.chat(
         chat,

@@ -24,7 +24,7 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     """Continue one or more prompts, in one piece or as server-sent events."""
     started = trio.current_time()
     gateway.refuse_if_draining()
-    asked = await gateway.preparer.read(request.body, parse_completion_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_completion_request, gateway.limits)
     model = gateway.catalog.find(asked.model)
     answer_id = response_id("cmpl-", request, asked.request_id)
     prepared = await gateway.preparer.completions(

@@ -28,7 +28,7 @@ from smg_trio.gateway.state import Gateway
 async def create_conversation(gateway: Gateway, request: Request) -> Response:
     """A new conversation, with items if the request brings any."""
     store = needs_history(gateway)
-    asked = await gateway.preparer.read(request.body, parse_conversation_request)
+    asked = await gateway.parse_body(request, parse_conversation_request)
     conversation = StoredConversation(
         conversation_id=f"conv_{token_hex(16)}",
         created_at=int(time.time()),
@@ -48,7 +48,7 @@ async def get_conversation(gateway: Gateway, request: Request) -> Response:
 async def update_conversation(gateway: Gateway, request: Request) -> Response:
     """New metadata for a conversation."""
     kept = await _kept(gateway, request)
-    conversation = replace(kept, metadata=await gateway.preparer.read(request.body, parse_conversation_update))
+    conversation = replace(kept, metadata=await gateway.parse_body(request, parse_conversation_update))
     await needs_history(gateway).put_conversation(conversation)
     return json_response(conversation_body(conversation))
 
@@ -70,7 +70,7 @@ async def list_items(gateway: Gateway, request: Request) -> Response:
 async def add_items(gateway: Gateway, request: Request) -> Response:
     """Append items to a conversation."""
     conversation = await _kept(gateway, request)
-    items = await gateway.preparer.read(request.body, parse_added_items)
+    items = await gateway.parse_body(request, parse_added_items)
     await needs_history(gateway).add_items(conversation.conversation_id, items)
     return json_response(added_items_body(items))
 

@@ -118,7 +118,7 @@ async def flush_cache(gateway: Gateway, request: Request) -> Response:
 
 async def start_profile(gateway: Gateway, request: Request) -> Response:
     """Have engines profile themselves from now on."""
-    asked = await gateway.preparer.read(request.body, parse_profile)
+    asked = await gateway.parse_body(request, parse_profile)
     bounds = (asked.delay_iterations, asked.max_iterations)
     # Engines before 0.32 know no bounds.
     arguments = (True, asked.profile_prefix, *(bounds if bounds != (None, None) else ()))
@@ -132,7 +132,7 @@ async def stop_profile(gateway: Gateway, request: Request) -> Response:
 
 async def load_lora_adapter(gateway: Gateway, request: Request) -> Response:
     """Load a LoRA adapter into every engine of its base model and offer it as a model."""
-    asked = await gateway.preparer.read(request.body, parse_load_lora)
+    asked = await gateway.parse_body(request, parse_load_lora)
     if asked.is_3d_weight:
         raise UnsupportedFeature("'is_3d_lora_weight' is not supported.", param="is_3d_lora_weight")
     assert asked.path is not None, "an adapter that is loaded has a path"
@@ -142,7 +142,7 @@ async def load_lora_adapter(gateway: Gateway, request: Request) -> Response:
 
 async def unload_lora_adapter(gateway: Gateway, request: Request) -> Response:
     """Offer a LoRA adapter no more and have the engines forget it."""
-    asked = await gateway.preparer.read(request.body, parse_unload_lora)
+    asked = await gateway.parse_body(request, parse_unload_lora)
     await gateway.adapters.unload(asked.name)
     return text_response(lora_text(asked.name, loaded=False))
 

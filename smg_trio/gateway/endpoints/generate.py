@@ -19,7 +19,7 @@ async def generate(gateway: Gateway, request: Request) -> Response:
     """Continue one or more prompts, in one piece or as server-sent events."""
     started = trio.current_time()
     gateway.refuse_if_draining()
-    asked = await gateway.preparer.read(request.body, parse_generate_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_generate_request, gateway.limits)
     stream = asked.completion.stream
     answer_id = asked.completion.request_id or (request.request_id if request.client_named_request else token_hex(16))
     model = gateway.catalog.find(asked.completion.model)

@@ -22,7 +22,7 @@ async def messages(gateway: Gateway, request: Request) -> Response:
     """Answer a conversation in Anthropic's shapes."""
     started = trio.current_time()
     gateway.refuse_if_draining()
-    asked = await gateway.preparer.read(request.body, parse_messages_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_messages_request, gateway.limits)
     model = gateway.catalog.find(asked.chat.model)
     prepared = await gateway.preparer.chat(
         asked.chat,
@@ -61,6 +61,6 @@ async def messages(gateway: Gateway, request: Request) -> Response:
 
 async def count_tokens(gateway: Gateway, request: Request) -> Response:
     """How many tokens a conversation's prompt has; no engine is needed."""
-    chat = await gateway.preparer.read(request.body, parse_count_tokens_request, gateway.limits)
+    chat = await gateway.parse_body(request, parse_count_tokens_request, gateway.limits)
     prompt = await gateway.preparer.chat_prompt(chat, gateway.catalog.find(chat.model))
     return json_response(count_tokens_body(len(prompt.token_ids)))

@@ -25,7 +25,7 @@ def parse_failure(error: BaseException, request_id: str | None) -> tuple[int, He
 
 async def parse_function_call(gateway: Gateway, request: Request) -> Response:
     """The tool calls in a text, and the rest of it."""
-    asked = await gateway.preparer.read(request.body, parse_function_call_request)
+    asked = await gateway.parse_body(request, parse_function_call_request)
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in asked.tools}
     try:
         parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(None, asked.parser, schemas)
@@ -40,7 +40,7 @@ async def parse_function_call(gateway: Gateway, request: Request) -> Response:
 
 async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
     """The thought in a text, and the rest of it."""
-    asked = await gateway.preparer.read(request.body, parse_reasoning_request)
+    asked = await gateway.parse_body(request, parse_reasoning_request)
     try:
         parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(asked.parser, None)
     except ConfigError:

@@ -44,14 +44,14 @@ from smg_trio.routing.retries import Attempts
 
 async def embeddings(gateway: Gateway, request: Request) -> Response:
     """Vectors of texts, token ids or a conversation."""
-    asked = await gateway.preparer.read(request.body, parse_embeddings_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_embeddings_request, gateway.limits)
     job, answer = await _prepare(gateway, request, asked.inputs, "embd-")
     return json_response(embeddings_body(answer, asked, await _pool(gateway, request, job, "embeddings")))
 
 
 async def classify(gateway: Gateway, request: Request) -> Response:
     """The classes of texts, token ids or a conversation, with their probabilities."""
-    asked = await gateway.preparer.read(request.body, parse_classify_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_classify_request, gateway.limits)
     job, answer = await _prepare(gateway, request, asked, "classify-")
     rows = await _pool(gateway, request, job, "classify")
     return json_response(classify_body(answer, rows, job.model.text.pooling.label))
@@ -59,14 +59,14 @@ async def classify(gateway: Gateway, request: Request) -> Response:
 
 async def score(gateway: Gateway, request: Request) -> Response:
     """How well each of two lists' texts fit together."""
-    asked = await gateway.preparer.read(request.body, parse_score_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_score_request, gateway.limits)
     answer, scores = await _score(gateway, request, asked, "score-")
     return json_response(score_body(answer, scores))
 
 
 async def rerank(gateway: Gateway, request: Request) -> Response:
     """Documents in the order in which they fit a query."""
-    asked = await gateway.preparer.read(request.body, parse_rerank_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_rerank_request, gateway.limits)
     answer, scores = await _score(gateway, request, asked, "rerank-")
     return json_response(rerank_body(answer, asked, scores))
 

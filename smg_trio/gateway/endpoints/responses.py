@@ -33,7 +33,7 @@ from smg_trio.gateway.state import Gateway
 async def create_response(gateway: Gateway, request: Request) -> Response:
     """Answer, in one piece, as server-sent events, or at once with the answer to come in the background."""
     gateway.refuse_if_draining()
-    asked = await gateway.preparer.read(request.body, parse_responses_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_responses_request, gateway.limits)
     response_id = asked.request_id or f"resp_{token_hex(16)}"
     with ExitStack() as held:
         held.enter_context(gateway.response_ids.claim(response_id))

@@ -25,7 +25,7 @@ from smg_trio.pipeline.models import ServedModel
 
 async def tokenize(gateway: Gateway, request: Request) -> Response:
     """vLLM's ``/tokenize``: a prompt, or a conversation through the chat template."""
-    asked = await gateway.preparer.read(request.body, parse_tokenize_request, gateway.limits)
+    asked = await gateway.parse_body(request, parse_tokenize_request, gateway.limits)
     model = gateway.catalog.find(asked.model)
     token_ids = await _tokenize(gateway, asked, model)
     tokenizer = model.text.tokenizer
@@ -58,7 +58,7 @@ async def _tokenize(gateway: Gateway, asked: TokenizeRequest, model: ServedModel
 
 async def detokenize(gateway: Gateway, request: Request) -> Response:
     """vLLM's ``/detokenize``: one list of ids; special tokens stay."""
-    asked = await gateway.preparer.read(request.body, parse_detokenize_request)
+    asked = await gateway.parse_body(request, parse_detokenize_request)
     tokenizer = gateway.catalog.find(asked.model).text.tokenizer
 
     def body() -> bytes:
@@ -76,7 +76,7 @@ async def tokenizer_info(gateway: Gateway, request: Request) -> Response:
 
 async def tokenize_texts(gateway: Gateway, request: Request) -> Response:
     """The reference's ``/v1/tokenize``: one text or several."""
-    asked = await gateway.preparer.read(request.body, parse_tokenize_texts_request)
+    asked = await gateway.parse_body(request, parse_tokenize_texts_request)
     model = gateway.catalog.find(asked.model)
     token_ids = await gateway.preparer.texts(asked.texts, model, add_special_tokens=True)
     work = functools.partial(tokenize_texts_body, asked, token_ids)
@@ -85,7 +85,7 @@ async def tokenize_texts(gateway: Gateway, request: Request) -> Response:
 
 async def detokenize_batch(gateway: Gateway, request: Request) -> Response:
     """The reference's ``/v1/detokenize``: one list of ids or several; special tokens are left out."""
-    asked = await gateway.preparer.read(request.body, parse_detokenize_batch_request)
+    asked = await gateway.parse_body(request, parse_detokenize_batch_request)
     tokenizer = gateway.catalog.find(asked.model).text.tokenizer
 
     def body() -> bytes:

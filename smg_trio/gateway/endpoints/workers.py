@@ -55,7 +55,7 @@ async def show_worker(gateway: Gateway, request: Request) -> Response:
 
 async def add_worker(gateway: Gateway, request: Request) -> Response:
     """Add a worker in the background: 202 at once, its state at ``/workers/{id}``."""
-    body = await gateway.preparer.read(request.body, parse_worker_body)
+    body = await gateway.parse_body(request, parse_worker_body)
     worker_id = str(uuid4())
     _warn_of_runtime(gateway, body)
     application = WorkerApplication(
@@ -88,7 +88,7 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
     """Tell a worker everything anew; its connection stays where its engines stay the same."""
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
     current = gateway.registry.get(worker_id)
-    body = await gateway.preparer.read(request.body, parse_worker_body)
+    body = await gateway.parse_body(request, parse_worker_body)
     check_same_url(current.spec.url, body.url)
     _warn_of_runtime(gateway, body)
     gateway.registry.replace(await _make_spec(gateway, body, worker_id))
@@ -98,7 +98,7 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
 async def change_worker(gateway: Gateway, request: Request) -> Response:
     """Change some of what a worker was told; its connection stays."""
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
-    gateway.registry.update(worker_id, await gateway.preparer.read(request.body, parse_worker_patch))
+    gateway.registry.update(worker_id, await gateway.parse_body(request, parse_worker_patch))
     return _json(accepted_value(worker_id, "update"), 202)
 
 

@@ -8,11 +8,18 @@ task or a cancel scope per request costs tens of microseconds.
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from math import inf
+from typing import Final
 
 import trio
 
 from smg_trio.gateway.server.faults import RequestFault, RequestTimeout
+
+_MOST_DISCARDED: Final = 256 * 1024
+_DISCARD_PIECE: Final = 64 * 1024
+_PAUSE_S: Final = 1.0
+"""For a client that does not stop sending: it has had the answer in its buffer for so long when it is cut off."""
 
 Address = tuple[str, int]
 
@@ -37,10 +44,12 @@ class Link:
         idle: no request is being read or answered, so closing loses nothing.
         read_deadline, write_deadline: monotonic seconds; ``inf`` while nothing is awaited.
         timeout_answer: what to answer if ``read_deadline`` passes; ``None`` closes silently.
+        body_scope: what is cancelled then instead of ``scope``, while a request's body is read.
         fault: what is to be answered after ``scope`` was cancelled by a deadline.
     """
 
     __slots__ = (
+        "body_scope",
         "client",
         "fault",
         "idle",
@@ -61,11 +70,15 @@ class Link:
         self.read_deadline = inf
         self.write_deadline = inf
         self.timeout_answer: str | None = None
+        self.body_scope: trio.CancelScope | None = None
         self.fault: RequestFault | None = None
 
     def check_deadlines(self, now: float) -> None:
-        """Cancels the connection if one of its deadlines has passed."""
+        """Cancels the connection, or the reading of a body, if one of its deadlines has passed."""
         if now < self.read_deadline and now < self.write_deadline:
+            return
+        if self.body_scope is not None and now < self.write_deadline:
+            self.body_scope.cancel()
             return
         if now >= self.read_deadline and self.timeout_answer is not None:
             self.fault = RequestTimeout(self.timeout_answer)
@@ -82,6 +95,25 @@ class Link:
             return bool(self.sock.recv(1, socket.MSG_PEEK))
         except OSError:
             return False
+
+    async def linger(self, seconds: float) -> None:
+        """Leave the client time to read the last answer although it goes on sending.
+
+        Closing now would reset the connection, and that may reach the client before the answer does. So a little of
+        what it sends is read and thrown away; the rest is left to push back on it, until it leaves or `seconds` are
+        over. Nobody else may be reading. Raises nothing.
+        """
+        with trio.move_on_after(seconds), suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+            left = _MOST_DISCARDED
+            while left > 0:
+                await trio.lowlevel.wait_readable(self.sock)
+                with suppress(BlockingIOError):
+                    data = self.sock.recv(_DISCARD_PIECE)
+                    if not data:
+                        return
+                    left -= len(data)
+            await trio.sleep(_PAUSE_S)
 
     def send_last(self, data: bytes) -> None:
         """Offers a last answer to the kernel, without waiting."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from smg_trio.core.errors import ConfigError
 
 MIB = 1024 * 1024
+_MAY_BE_ZERO = frozenset({"answer_half_closed", "min_body_rate"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,18 @@ class ServerLimits:
 
     Attributes:
         max_body_bytes: largest request body (413 beyond). Images in base64 and million-token prompts
-            are large, so the default is 512 MiB.
+            are large, so the default is 64 MiB.
         max_header_bytes: largest request head, request line included (431 beyond).
         max_headers: most header lines of one request (431 beyond).
         head_timeout_s: from the first byte of a request head (or the accept) to its end (408 beyond).
         body_timeout_s: between two reads of a request body (408 beyond).
+        min_body_rate: bytes per second that a request body must come at; it may be behind by what takes
+            ``body_timeout_s`` (408 beyond). 0: as slowly as the client likes.
         keep_alive_timeout_s: an idle connection is closed after this. Longer than the pools of common
             clients keep theirs, so that the client closes first.
         write_timeout_s: a client that takes not one byte for so long is cut.
-        linger_timeout_s: how long a rejected upload is read and thrown away, so that the client can
-            read the answer instead of a reset.
+        linger_timeout_s: how long a connection stays after the answer to an upload that was not read,
+            so that the client can read the answer instead of a reset. Little of the upload is read.
         max_connections: connections open at once (503 beyond).
         backlog: connections the kernel holds before they are accepted.
         max_websocket_bytes: largest WebSocket message.
@@ -37,11 +40,12 @@ class ServerLimits:
             when something is written to it.
     """
 
-    max_body_bytes: int = 512 * MIB
+    max_body_bytes: int = 64 * MIB
     max_header_bytes: int = 64 * 1024
     max_headers: int = 200
     head_timeout_s: float = 30.0
     body_timeout_s: float = 60.0
+    min_body_rate: float = 10_000.0
     keep_alive_timeout_s: float = 75.0
     write_timeout_s: float = 30.0
     linger_timeout_s: float = 5.0
@@ -53,7 +57,7 @@ class ServerLimits:
     def __post_init__(self) -> None:
         """Refuses limits that would refuse everything."""
         for field in fields(self):
-            if field.name != "answer_half_closed" and getattr(self, field.name) <= 0:
+            if field.name not in _MAY_BE_ZERO and getattr(self, field.name) <= 0:
                 raise ConfigError(f"--{field.name.replace('_', '-')}", "must be greater than 0.")
 
     @property

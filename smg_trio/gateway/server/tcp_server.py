@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+from contextlib import suppress
 from math import inf
 from typing import Any, cast
 
@@ -29,11 +30,11 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.h11 import H11Protocol, H11WSConnection
-from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, LifespanState
 
+from smg_trio.gateway.server.app_tasks import AppTasks
 from smg_trio.gateway.server.asgi import App
 from smg_trio.gateway.server.faults import (
     HeadersTooLarge,
@@ -122,6 +123,9 @@ class HardenedTCPServer(TCPServer):
         self._link = link
         self._received = received
         self._direct = isinstance(transport, trio.SocketStream)
+        self._receiving: trio.CancelScope | None = None
+        self._ended = False
+        """The client sends no more, or nobody reads it any more."""
 
     async def run(self) -> None:
         """Speaks the protocol until either side ends it; a failure is logged and ends only this one."""
@@ -137,7 +141,8 @@ class HardenedTCPServer(TCPServer):
     async def _speak(self) -> None:
         alpn = await self._handshake()
         try:
-            async with TaskGroup() as task_group:
+            task_group = AppTasks()
+            async with task_group:
                 self._task_group = task_group
                 self.protocol = self._open_protocol(task_group, alpn)
                 await self.protocol.initiate()
@@ -159,7 +164,7 @@ class HardenedTCPServer(TCPServer):
             raise
         return self.stream.selected_alpn_protocol() or "http/1.1"
 
-    def _open_protocol(self, task_group: TaskGroup, alpn: str) -> Protocols:
+    def _open_protocol(self, task_group: AppTasks, alpn: str) -> Protocols:
         state = ConnectionState(self.state)
         peers = (not self._direct, self._link.client, self._link.server)
         shared = (self.app, self.config, self.context, task_group, state, *peers, self.protocol_send)
@@ -173,13 +178,14 @@ class HardenedTCPServer(TCPServer):
                 self._link.sock.shutdown(socket.SHUT_WR)
                 self._link.scope.cancel()
             data = await self._receive()
+        self._ended = True
         await self.protocol.handle(Closed())
 
     async def _receive(self) -> bytes:
-        try:
-            return bytes(await self.stream.receive_some(_READ_PIECE))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return b""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError), trio.CancelScope() as self._receiving:
+            if not self._ended:
+                return bytes(await self.stream.receive_some(_READ_PIECE))
+        return b""
 
     def _is_refused(self) -> bool:
         """Whether a WebSocket upgrade was answered with an error: hypercorn forgets to close then."""
@@ -193,10 +199,26 @@ class HardenedTCPServer(TCPServer):
         if isinstance(event, RawData):
             await self._write(event.data)
         elif isinstance(event, Closed):
+            if self._is_unread():
+                await self._linger()
             await self._close()
             await self.protocol.handle(Closed())
         elif isinstance(event, Updated):
             await self._set_idle(event.idle)
+
+    def _is_unread(self) -> bool:
+        """Whether the client still sends on a connection of HTTP/1.1 that is over: a reset would hide its answer."""
+        if self._ended or not isinstance(self.protocol.protocol, H11Protocol):
+            return False
+        connection = self.protocol.protocol.connection
+        sends = isinstance(connection, h11.Connection) and connection.their_state in {h11.SEND_BODY, h11.ERROR}
+        return sends or self._link.has_bytes()
+
+    async def _linger(self) -> None:
+        self._ended = True
+        if self._receiving is not None:
+            self._receiving.cancel()
+        await self._link.linger(self._limits.linger_timeout_s)
 
     async def _set_idle(self, idle: bool) -> None:
         self._link.idle = idle

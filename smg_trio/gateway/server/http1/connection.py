@@ -8,13 +8,13 @@ requests the task waits for the socket. At most one ``recv`` beyond the present 
 from __future__ import annotations
 
 import logging
-import socket
 from math import inf
 
 import trio
 
 from smg_trio.core.errors import SmgError
-from smg_trio.gateway.server.faults import AppFailed, RequestFault, error_response
+from smg_trio.gateway.server.body_pace import BodyPace
+from smg_trio.gateway.server.faults import AppFailed, RequestFault, RequestTimeout, error_response
 from smg_trio.gateway.server.http1.context import LaneContext
 from smg_trio.gateway.server.http1.exchange import Exchange
 from smg_trio.gateway.server.http1.framing import HeadFinder
@@ -139,21 +139,26 @@ class Http1Connection:
             except BlockingIOError:
                 continue
 
-    async def read_body(self, *, answerable: bool) -> bool:
+    async def read_body(self, pace: BodyPace) -> bool:
         """Reads more into `buffer`; ``False`` if the client sent no more and never will.
 
-        Args:
-            answerable: whether a client that stalls can still be told so (408).
+        Raises:
+            RequestTimeout: it did not come at the pace that it must.
         """
         link = self.link
-        link.timeout_answer = "The request body did not arrive in time." if answerable else None
-        link.read_deadline = trio.current_time() + self.context.limits.body_timeout_s
-        try:
-            data = await self._recv(_BODY_READ)
-        except OSError:
-            return False
-        finally:
-            link.read_deadline = inf
+        with trio.CancelScope() as scope:
+            link.body_scope = scope
+            link.read_deadline = pace.deadline(trio.current_time())
+            try:
+                data = await self._recv(_BODY_READ)
+            except OSError:
+                return False
+            finally:
+                link.read_deadline = inf
+                link.body_scope = None
+        if scope.cancelled_caught:
+            raise RequestTimeout("The request body did not arrive in time.")
+        pace.came(len(data))
         self.buffer += data
         return bool(data)
 
@@ -310,13 +315,7 @@ class Http1Connection:
     async def _linger(self) -> None:
         self.link.read_deadline = inf
         self.buffer.clear()
-        with trio.move_on_after(self.context.limits.linger_timeout_s):
-            try:
-                self.link.sock.shutdown(socket.SHUT_WR)
-                while await self._recv(_BODY_READ):
-                    pass
-            except OSError:
-                return
+        await self.link.linger(self.context.limits.linger_timeout_s)
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 import trio
 
 from smg_trio.gateway.server.asgi import Message, Scope
+from smg_trio.gateway.server.body_pace import BodyPace
 from smg_trio.gateway.server.faults import RequestFault
 from smg_trio.gateway.server.http1.bursts import WORTH_FROM
 from smg_trio.gateway.server.http1.framing import ChunkedBody, SizedBody
@@ -40,8 +41,8 @@ class Exchange:
     """A request in the app's hands. Ends when the app returns; `receive` then only says "disconnect"."""
 
     __slots__ = (
-        "_body", "_body_told", "_connection", "_continue_owed", "_end", "_scopes", "_streams", "gone", "head",
-        "response",
+        "_body", "_body_told", "_connection", "_continue_owed", "_end", "_pace", "_scopes", "_streams", "gone",
+        "head", "response",
     )  # fmt: skip
 
     def __init__(self, connection: Http1Connection, head: RequestHead, *, gone: bool) -> None:
@@ -53,6 +54,7 @@ class Exchange:
         self._end: trio.Event | None = None
         self._scopes: list[trio.CancelScope] | None = None
         self._streams = False
+        self._pace: BodyPace | None = None
         self.gone = gone
         self.response = ResponseEncoder(http11=head.http11, head_only=head.method == "HEAD", keep_alive=head.keep_alive)
 
@@ -138,9 +140,18 @@ class Exchange:
             if self._continue_owed:
                 self._continue_owed = False
                 await connection.write(_CONTINUE)
-            if not await connection.read_body(answerable=not self.response.head_sent):
+            if self._pace is None:
+                self._pace = BodyPace(connection.context.limits, trio.current_time())
+            if not await self._read_more(self._pace):
                 self.depart()
                 return {"type": "http.disconnect"}
+
+    async def _read_more(self, pace: BodyPace) -> bool:
+        try:
+            return await self._connection.read_body(pace)
+        except RequestFault:
+            self.response.keep_alive = False
+            raise
 
     def _take(self, body: SizedBody | ChunkedBody) -> bytes:
         try:
@@ -211,7 +222,6 @@ class Exchange:
         if self._connection.context.draining or not self._can_skip_body():
             response.keep_alive = False
         response.start(message["status"], message.get("headers", ()))
-        self._connection.link.timeout_answer = None  # a 408 would now land inside this response
 
     def _can_skip_body(self) -> bool:
         """Whether what is left of the body is little enough to be read and thrown away."""
@@ -227,7 +237,10 @@ class Exchange:
         while self._body is not None:
             if not self._can_skip_body():
                 return False
-            message = await self._receive_body(self._body)
+            try:
+                message = await self._receive_body(self._body)
+            except RequestFault:
+                return False
             if message["type"] == "http.disconnect":
                 return False
         return True
