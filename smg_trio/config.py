@@ -249,6 +249,12 @@ class Settings:
         "HTTP",
         metavar="BYTES",
     )
+    min_body_rate: float = _option(
+        10_000.0,
+        "Bytes per second at which a request body must come, after a minute of grace; 0: as slowly as it likes.",
+        "HTTP",
+        metavar="BYTES",
+    )
     request_id_headers: tuple[str, ...] = _option(
         ("x-request-id", "x-correlation-id", "x-trace-id", "request-id"),
         "Headers a request id is taken from; the first present one wins.",

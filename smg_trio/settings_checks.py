@@ -159,6 +159,9 @@ def _check_positive(settings: Settings) -> None:
     if not settings.shutdown_grace_period_secs >= 0:
         grace_s = settings.shutdown_grace_period_secs
         raise ConfigError("--shutdown-grace-period-secs", f"must not be negative, got {grace_s}.", "0 ends at once.")
+    if not settings.min_body_rate >= 0:
+        rate = settings.min_body_rate
+        raise ConfigError("--min-body-rate", f"must not be negative, got {rate}.", "0 is for no least rate.")
 
 
 def dp_aware_refusal(url: str, dp_size: int) -> str:

@@ -195,6 +195,13 @@ class RateLimited(Overloaded):
     code = "rate_limit_exceeded"
 
 
+class BudgetExceeded(GatewayFault):
+    """One request may cost more than its key may use in a whole minute: it would be refused at any time."""
+
+    code = "rate_limit_exceeded"
+    status = 429
+
+
 class PayloadMemoryFull(Overloaded):
     """Request bodies hold all the memory that they may."""
 

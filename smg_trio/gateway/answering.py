@@ -16,7 +16,7 @@ from smg_trio.core.events import ChoiceUpdate, TokenLogprob, Usage
 from smg_trio.gateway.access import current
 from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.http import BodyWrite
-from smg_trio.gateway.key_limits import current_place
+from smg_trio.gateway.key_limits import Place, current_place
 from smg_trio.gateway.open_answers import Phase
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
@@ -73,6 +73,12 @@ class Fold(Protocol):
         ...
 
 
+def check_budget(place: Place, prepared: Sequence[PreparedRequest]) -> None:
+    """Raises BudgetExceeded if these prompts and the answers that they ask for are more than a key has in a minute."""
+    prompts = sum(len(one.prompt.token_ids) for one in prepared)
+    place.check(prompts, sum(one.n * (one.asked_tokens or 0) for one in prepared))
+
+
 class MeasuredAnswer:
     """An `Answer` that is admitted, tried again where that helps, counted, timed and ended at the request timeout.
 
@@ -113,9 +119,13 @@ class MeasuredAnswer:
         started: float,
         routing_key: str | None = None,
     ) -> None:
+        """Raises BudgetExceeded; then there is nothing to close."""
         self.gateway = gateway
         self.heard = False
         self.answer = Answer(prepared)
+        self._place = current_place.get()
+        if self._place is not None:
+            check_budget(self._place, prepared)
         self._prepared = prepared
         self._routing_key = routing_key
         self.started = started
@@ -128,7 +138,6 @@ class MeasuredAnswer:
         self._access = current.get()
         if self._access is not None:
             self._access.model, self._access.streaming = model, streaming
-        self._place = current_place.get()
         if self._place is not None:
             self._place.hold().use(self.answer.usage().prompt_tokens)
         self._trace = current_trace.get()

@@ -2,8 +2,8 @@
 
 A request is begun if its holder has a place for it and tokens left. What it costs is only known later: its prompt when
 it has been tokenized, its answer when that has ended. So the last request that was begun may overdraw the minute's
-tokens, and nothing else begins until that is paid back. A holder that has been idle for a minute has a whole minute's
-tokens at once.
+tokens, and nothing else begins until that is paid back. What asks for more than a whole minute's tokens by itself is
+refused before it is sent to an engine. A holder that has been idle for a minute has a whole minute's tokens at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Final
 
-from smg_trio.core.errors import RateLimited
+from smg_trio.core.errors import BudgetExceeded, RateLimited
 from smg_trio.gateway.key_ring import KeyHolder
 from smg_trio.routing.token_bucket import TokenBucket
 
@@ -41,6 +41,10 @@ class Place:
     def use(self, tokens: int) -> None:
         """Take tokens off the holder's; negative: give them back."""
         self._meter.use(tokens)
+
+    def check(self, prompt_tokens: int, answer_tokens: int = 0) -> None:
+        """Raises BudgetExceeded if so many are more than the holder has in a minute."""
+        self._meter.check(prompt_tokens, answer_tokens)
 
     def close(self) -> None:
         """Let go."""
@@ -108,6 +112,18 @@ class KeyMeter:
         """See `Place.use`."""
         if self._bucket is not None:
             self._bucket.take(tokens, self._clock())
+
+    def check(self, prompt_tokens: int, answer_tokens: int) -> None:
+        """See `Place.check`."""
+        limit = self.holder.limits.tokens_per_minute
+        if limit is None or prompt_tokens + answer_tokens <= limit:
+            return
+        whose = f" for key {self.holder.name}" if self.holder.name else ""
+        raise BudgetExceeded(
+            f"Request too large{whose} on tokens per minute: limit {limit}, requested {prompt_tokens + answer_tokens} "
+            f"({prompt_tokens} of the prompt, {answer_tokens} of the answer). Lower max_tokens or n, or shorten the "
+            "prompt."
+        )
 
     def headers(self) -> list[tuple[str, str]]:
         """What is left, as OpenAI's API says it: tokens, and how long until all of them are there again."""

@@ -18,8 +18,9 @@ from smg_trio.api.openai.stored import PreviousResponseNotFound, conversation_no
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.core.events import Usage
-from smg_trio.gateway.answering import MeasuredAnswer, fold_answer
+from smg_trio.gateway.answering import MeasuredAnswer, check_budget, fold_answer
 from smg_trio.gateway.current_trace import current
+from smg_trio.gateway.key_limits import Place
 from smg_trio.gateway.state import Gateway
 from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
@@ -94,6 +95,10 @@ class Responding:
         responding = cls(gateway, asked, prepared, own)
         responding._started, responding._routing_key, responding._owner = started, routing_key, owner
         return responding
+
+    def check_budget(self, place: Place) -> None:
+        """Raises BudgetExceeded, as `begin` would."""
+        check_budget(place, [self._prepared])
 
     def begin(self) -> MeasuredAnswer:
         """Start generating; whoever calls this closes the answer."""

@@ -56,7 +56,8 @@ class Route:
         path: with parameters in Quart's notation, ``/workers/<worker_id>``.
         public: served without a key. Everything else needs one where keys are set.
         access: whose keys open it, if it is not public.
-        metered: counts towards the limits of a key.
+        metered: counts towards the limits of a key, from its head to the end of its answer. All that have the gateway
+            read, tokenize, generate or store; not what looks at kept things, or ends them, while others are in flight.
         hot: also mounted on bare ASGI, where a request costs a fraction.
         failure: the API's error shape: (exception, request id) -> status, headers, body.
     """
@@ -111,18 +112,18 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat.chat_completions, metered=True, hot=True),
     Route("POST", "/v1/completions", completions.completions, metered=True, hot=True),
     Route("POST", "/v1/messages", messages.messages, metered=True, hot=True, failure=messages_error_response),
-    Route("POST", "/v1/messages/count_tokens", messages.count_tokens, failure=messages_error_response),
+    Route("POST", "/v1/messages/count_tokens", messages.count_tokens, metered=True, failure=messages_error_response),
     Route("POST", "/v1/responses", responses.create_response, metered=True, hot=True),
     Route("GET", "/v1/responses/<response_id>", responses.get_response),
     Route("DELETE", "/v1/responses/<response_id>", responses.delete_response),
     Route("POST", "/v1/responses/<response_id>/cancel", responses.cancel_response),
     Route("GET", "/v1/responses/<response_id>/input_items", responses.list_input_items),
-    Route("POST", "/v1/conversations", conversations.create_conversation),
+    Route("POST", "/v1/conversations", conversations.create_conversation, metered=True),
     Route("GET", "/v1/conversations/<conversation_id>", conversations.get_conversation),
-    Route("POST", "/v1/conversations/<conversation_id>", conversations.update_conversation),
+    Route("POST", "/v1/conversations/<conversation_id>", conversations.update_conversation, metered=True),
     Route("DELETE", "/v1/conversations/<conversation_id>", conversations.delete_conversation),
     Route("GET", "/v1/conversations/<conversation_id>/items", conversations.list_items),
-    Route("POST", "/v1/conversations/<conversation_id>/items", conversations.add_items),
+    Route("POST", "/v1/conversations/<conversation_id>/items", conversations.add_items, metered=True),
     Route("GET", "/v1/conversations/<conversation_id>/items/<item_id>", conversations.get_item),
     Route("DELETE", "/v1/conversations/<conversation_id>/items/<item_id>", conversations.delete_item),
     Route("GET", "/v1/models", models.models, access=Access.ANY_KEY),
@@ -136,15 +137,15 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/rerank", pooling.rerank, metered=True),
     Route("POST", "/classify", pooling.classify, metered=True),
     Route("POST", "/v1/classify", pooling.classify, metered=True),
-    Route("POST", "/tokenize", tokenization.tokenize),
-    Route("POST", "/detokenize", tokenization.detokenize),
+    Route("POST", "/tokenize", tokenization.tokenize, metered=True),
+    Route("POST", "/detokenize", tokenization.detokenize, metered=True),
     Route("GET", "/tokenizer_info", tokenization.tokenizer_info),
-    Route("POST", "/v1/tokenize", tokenization.tokenize_texts),
-    Route("POST", "/v1/detokenize", tokenization.detokenize_batch),
-    Route("POST", "/parse/function_call", parsing.parse_function_call, failure=parsing.parse_failure),
-    Route("POST", "/parse/reasoning", parsing.parse_reasoning, failure=parsing.parse_failure),
-    Route("POST", "/v1/parse/function_call", parsing.parse_function_call, failure=parsing.parse_failure),
-    Route("POST", "/v1/parse/reasoning", parsing.parse_reasoning, failure=parsing.parse_failure),
+    Route("POST", "/v1/tokenize", tokenization.tokenize_texts, metered=True),
+    Route("POST", "/v1/detokenize", tokenization.detokenize_batch, metered=True),
+    Route("POST", "/parse/function_call", parsing.parse_function_call, metered=True, failure=parsing.parse_failure),
+    Route("POST", "/parse/reasoning", parsing.parse_reasoning, metered=True, failure=parsing.parse_failure),
+    Route("POST", "/v1/parse/function_call", parsing.parse_function_call, metered=True, failure=parsing.parse_failure),
+    Route("POST", "/v1/parse/reasoning", parsing.parse_reasoning, metered=True, failure=parsing.parse_failure),
     Route("POST", "/flush_cache", engine_admin.flush_cache, access=Access.ADMIN),
     Route("POST", "/reset_prefix_cache", engine_admin.reset_prefix_cache, access=Access.ADMIN),
     Route("POST", "/reset_mm_cache", engine_admin.reset_mm_cache, access=Access.ADMIN),

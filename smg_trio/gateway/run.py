@@ -202,7 +202,7 @@ async def _serve(
     task_status: trio.TaskStatus[RunningGateway],
 ) -> None:
     settings = gateway.settings
-    limits = ServerLimits(max_body_bytes=settings.max_payload_size)
+    limits = ServerLimits(max_body_bytes=settings.max_payload_size, min_body_rate=settings.min_body_rate)
     feed = LiveFeed(gateway)
     app = HotRoutes(gateway, cast(App, make_app(gateway, feed)))
     http_end, metrics_end = Shutdown(), Shutdown()

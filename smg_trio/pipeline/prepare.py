@@ -72,6 +72,7 @@ class PreparedRequest:
     Attributes:
         request_id: engine ids are made from it and made unique.
         n: choices; choice i is sampled with seed + i.
+        asked_tokens: the most that each may have, where the request says so; None where it does not.
         plan: what is done with the answer's text.
     """
 
@@ -81,6 +82,7 @@ class PreparedRequest:
     sampling: SamplingParams
     decode: DecodeOptions
     n: int = 1
+    asked_tokens: int | None = None
     priority: int = 0
     cache_salt: str | None = None
     hints: EngineHints = NO_HINTS
@@ -240,6 +242,7 @@ def finish_preparing(
         sampling=sampling,
         decode=_decode_options(fields, plan),
         n=n,
+        asked_tokens=None if fields.max_tokens is None else min(fields.max_tokens, sampling.max_tokens),
         priority=fields.priority,
         cache_salt=fields.cache_salt,
         hints=hints,

@@ -137,6 +137,67 @@ async def test_every_api_refuses_in_its_own_shape(tmp_path: Path) -> None:
         await hang_up(stream, reset=False)
 
 
+COSTLY = [
+    ("/v1/messages/count_tokens", chat_body()),
+    ("/tokenize", {"prompt": "hi"}),
+    ("/detokenize", {"tokens": [1]}),
+    ("/v1/tokenize", {"model": "m", "prompt": "hi"}),
+    ("/v1/detokenize", {"model": "m", "tokens": [1]}),
+    ("/parse/function_call", {"text": "x", "tool_call_parser": "json", "tools": []}),
+    ("/v1/parse/reasoning", {"text": "x", "reasoning_parser": "qwen3"}),
+    ("/v1/conversations", {}),
+    ("/v1/conversations/c", {"metadata": {}}),
+    ("/v1/conversations/c/items", {"items": []}),
+]
+
+
+async def test_what_costs_the_gateway_alone_needs_room_too_and_what_ends_it_does_not(tmp_path: Path) -> None:
+    async with limited_gateway(tmp_path, ENDLESS, alice="max_concurrent_requests = 1", engine=SLOW) as (bench, _):
+        stream = await begin_stream(bench)
+        for path, body in COSTLY:
+            answer = await bench.http.post(path, json=body, headers=ALICE)
+            assert answer.status_code == 429, (path, answer.text)
+            assert "concurrent requests: limit 1, in flight 1" in answer.text
+            assert answer.headers["x-smg-error-code"] == "rate_limit_exceeded"
+            assert (await bench.http.post(path, json=body, headers=BOB)).status_code != 429
+        for method, path in [("GET", "/v1/responses/x"), ("DELETE", "/v1/responses/x"), ("GET", "/v1/conversations/x")]:
+            error_of(await bench.http.request(method, path, headers=ALICE), 404)
+        error_of(await bench.http.post("/v1/responses/x/cancel", headers=ALICE), 404)
+        await hang_up(stream, reset=False)
+        await bench.wait_idle()
+        for path, body in COSTLY:
+            assert (await bench.http.post(path, json=body, headers=ALICE)).status_code != 429, path
+
+
+@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_a_request_counts_while_its_body_arrives(tmp_path: Path, lane: str, path: str) -> None:
+    async with limited_gateway(tmp_path, HELLO, alice="max_concurrent_requests = 1", http_lane=lane) as (bench, _):
+        body = chat_body() if "chat" in path else {"prompt": "hi"}
+        whole = post(path, body, "Authorization: Bearer a-key")
+        meter = bench.gateway.meters.of(next(h for h in bench.gateway.keys.holders if h.name == "alice"))
+        async with await connect(bench.port) as slow:
+            with trio.fail_after(PATIENCE_S):
+                await slow.send_all(whole[:-1])
+                while not meter.in_flight:
+                    await trio.lowlevel.checkpoint()
+                answer = await bench.http.post(path, json=body, headers=ALICE)
+                assert "in flight 1" in error_of(answer, 429)["message"]
+                await slow.send_all(whole[-1:])
+                await read_until(slow, b" 200 ")
+                while meter.in_flight:
+                    await trio.lowlevel.checkpoint()
+        async with await connect(bench.port) as leaver:
+            with trio.fail_after(PATIENCE_S):
+                await leaver.send_all(whole[:-1])
+                while not meter.in_flight:
+                    await trio.lowlevel.checkpoint()
+                await hang_up(leaver, reset=True)
+                while meter.in_flight:
+                    await trio.lowlevel.checkpoint()
+        assert (await bench.http.post(path, json=body, headers=ALICE)).status_code == 200
+
+
 async def test_an_answer_in_the_background_holds_its_place_until_it_is_cancelled(tmp_path: Path) -> None:
     async with limited_gateway(tmp_path, ENDLESS, alice="max_concurrent_requests = 1", engine=SLOW) as (bench, _):
         body = {"model": "m", "input": "hi", "background": True}
@@ -245,8 +306,41 @@ async def test_a_prompt_that_no_engine_got_costs_nothing(tmp_path: Path) -> None
         await hang_up(stream, reset=False)
 
 
+TOO_LARGE: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", {"max_tokens": 1000}),
+    ("/v1/chat/completions", {"max_completion_tokens": 10, "n": 100, "stream": True}),
+    ("/v1/completions", {"prompt": ["hi"] * 32, "max_tokens": 2, "n": 16}),
+    ("/v1/completions", {"prompt": "hi " * 1001}),
+    ("/v1/messages", {"max_tokens": 1000}),
+    ("/v1/responses", {"input": "hi", "max_output_tokens": 1000}),
+    ("/v1/responses", {"input": "hi", "max_output_tokens": 1000, "background": True}),
+    ("/generate", {"text": "hi", "sampling_params": {"max_new_tokens": 1000}}),
+]
+
+
+async def test_what_asks_for_more_than_a_whole_minutes_tokens_is_refused_beforehand(tmp_path: Path) -> None:
+    async with limited_gateway(tmp_path, HELLO, alice="tokens_per_minute = 1000") as (bench, _):
+        for path, fields in TOO_LARGE:
+            answer = await bench.http.post(path, json=chat_body() | fields, headers=ALICE)
+            assert answer.status_code == 429, (path, answer.text)
+            error = answer.json()["error"]
+            assert error["type"] == "rate_limit_error"
+            assert "tokens per minute: limit 1000, requested " in error["message"]
+            assert answer.headers["x-smg-error-code"] == "rate_limit_exceeded"
+            assert answer.headers["x-should-retry"] == "false"
+            assert "retry-after" not in answer.headers
+            assert remaining(answer) == 1000
+        assert bench.engine.received == []
+        for fields in ({}, {"max_tokens": 900}, {"max_tokens": 9, "n": 100}):
+            assert (await chat(bench, ALICE, **fields)).status_code == 200
+            await bench.wait_idle()
+
+
 async def test_texts_to_be_embedded_count_too(tmp_path: Path) -> None:
     async with limited_gateway(tmp_path, HELLO, alice="tokens_per_minute = 5", engine=EMBEDS) as (bench, _):
+        many = {"model": "m", "input": ["hi", "a", "hi", "a"]}
+        refused = await bench.http.post("/v1/embeddings", json=many, headers=ALICE)
+        assert "limit 5, requested 6 " in error_of(refused, 429)["message"]
         body = {"model": "m", "input": ["hi", "a", "hi"]}
         answer = await bench.http.post("/v1/embeddings", json=body, headers=ALICE)
         assert answer.json()["usage"]["total_tokens"] == 5

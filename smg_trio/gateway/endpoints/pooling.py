@@ -137,6 +137,9 @@ def _answer(job: PoolingJob, name: str) -> PoolingAnswer:
 
 async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: str) -> Sequence[list[float]]:
     """Pool: admitted, tried again where that helps, counted, timed, ended at the request timeout. Raises SmgError."""
+    place = current_place.get()
+    if place is not None:
+        place.check(job.prompt_tokens)
     started = trio.current_time()
     metrics = gateway.metrics.inference_begins(job.model.model_id, endpoint, streaming=False, started=started)
     usage = Usage(job.prompt_tokens, 0)
@@ -150,7 +153,7 @@ async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: s
     try:
         with trio.move_on_after(limit_s):
             permit = await gateway.admission.admit()
-            if (place := current_place.get()) is not None:
+            if place is not None:
                 place.use(job.prompt_tokens)
             try:
                 metrics.sent(started, trio.current_time())

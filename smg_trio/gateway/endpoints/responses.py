@@ -84,10 +84,12 @@ async def _streamed(responding: Responding, held: ExitStack) -> Response:
 
 async def _in_background(gateway: Gateway, responding: Responding, held: ExitStack) -> Response:
     """`held` is closed when the response has ended."""
+    place = current_place.get()
+    if place is not None:
+        responding.check_budget(place)
     fold = ResponseFold(responding.shown)
     queued = responding.unfinished("queued")
     await responding.keep(queued)
-    place = current_place.get()
     if place is not None:
         held.enter_context(place.hold())
     until_its_end = held.pop_all()

@@ -338,3 +338,26 @@ async def test_a_client_that_leaves_with_its_http2_window_shut_leaves_nothing_be
         await trio.testing.wait_all_tasks_blocked()
         await stream.aclose()
         await until(server, connections_open=0)
+
+
+async def test_a_body_that_trickles_over_http2_is_answered_with_408_and_its_stream_reset() -> None:
+    limits = ServerLimits(body_timeout_s=0.3, min_body_rate=1e6)
+    async with running_server(echo, limits=limits) as server, await connect(server) as stream:
+        client = H2Client(stream)
+        client.state.send_headers(1, [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "test")])
+        async with trio.open_nursery() as nursery:
+
+            async def trickle() -> None:
+                while True:
+                    client.state.send_data(1, b"x")
+                    await stream.send_all(client.state.data_to_send())
+                    await trio.sleep(0.03)
+
+            nursery.start_soon(trickle)
+            await client.hear(h2.events.ResponseReceived)
+            nursery.cancel_scope.cancel()
+        answer = next(event for event in client.heard if isinstance(event, h2.events.ResponseReceived))
+        assert dict(answer.headers)[b":status"] == b"408"
+        await client.hear(h2.events.StreamReset)
+        await client.get(3)
+        await client.hear(h2.events.StreamEnded)

@@ -143,6 +143,50 @@ async def test_a_body_that_stalls_is_answered_with_408(lane: dict[str, str]) -> 
         assert answer.error["code"] == "request_timeout"
 
 
+CHUNKED = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@every_lane
+@pytest.mark.parametrize(
+    ("begin", "drop"),
+    [
+        (post(b"", length=10_000), b"x"),
+        (CHUNKED, b"1\r\nx\r\n"),
+        (CHUNKED + b"1;", b"y"),
+        (CHUNKED + b"1\r\nx\r\n0\r\n", b"a: b\r\n"),
+    ],
+    ids=["sized", "chunks", "chunk extension", "trailers"],
+)
+async def test_a_body_that_trickles_is_answered_with_408(lane: dict[str, str], begin: bytes, drop: bytes) -> None:
+    limits = ServerLimits(body_timeout_s=0.3, min_body_rate=1e6)
+    async with running_server(echo, limits=limits, **lane) as server, conversation(server) as client:
+        async with trio.open_nursery() as nursery:
+
+            async def trickle() -> None:
+                await client.stream.send_all(begin)
+                with suppress(trio.BrokenResourceError):
+                    while True:
+                        await client.stream.send_all(drop)
+                        await trio.sleep(0.03)
+
+            nursery.start_soon(trickle)
+            answer = await client.read()
+            nursery.cancel_scope.cancel()
+        assert answer.status == 408
+        assert answer.error["code"] == "request_timeout"
+
+
+@every_lane
+async def test_a_body_that_keeps_the_pace_may_take_its_time(lane: dict[str, str]) -> None:
+    limits = ServerLimits(body_timeout_s=0.3, min_body_rate=1000)
+    async with running_server(echo, limits=limits, **lane) as server, conversation(server) as client:
+        await client.stream.send_all(post(b"", length=4 * 1000))
+        for _ in range(4):
+            await client.stream.send_all(b"x" * 1000)
+            await trio.sleep(0.2)
+        assert (await client.read()).status == 200
+
+
 @every_lane
 @pytest.mark.parametrize(
     ("request_head", "status"),
