@@ -14,8 +14,9 @@ from smg_trio.api.errors import error_response
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.gateway.access import CLIENT_LEFT, shown_path
+from smg_trio.gateway.body_codings import UnsupportedContentEncoding, accepted_codings, coding_of
 from smg_trio.gateway.current_trace import current as current_trace
-from smg_trio.gateway.http import Headers, Request, Response
+from smg_trio.gateway.http import Request, Response
 from smg_trio.gateway.http_metrics import CLIENT_LEFT_CODE, HttpExchange
 from smg_trio.gateway.key_limits import current_place
 from smg_trio.gateway.key_ring import EVERYBODY, Access, KeyHolder
@@ -68,11 +69,8 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
             logger.exception("request %s to %s failed", request.request_id, route.path)
         key_name = error.key_name if isinstance(error, Forbidden) else key_name
         gateway.errors.note(error, route.path)
-        response = Response(*_reordered(route.failure(error, request.request_id)))
+        response = _failed(route, request, error)
         code = dict(response.headers).get("x-smg-error-code", "")
-        if isinstance(error, (Unauthorized, Forbidden)) and request.incoming.unread:
-            # Not even little is read of what somebody sends who may not.
-            response.headers.append(("connection", "close"))
     except BaseException:
         exchange.answered(CLIENT_LEFT, CLIENT_LEFT_CODE)
         exchange.ended()
@@ -115,9 +113,13 @@ async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
     if not route.takes_body:
         request.incoming.skip()
         return await route.endpoint(gateway, request)
-    _check_coding(request.headers)
+    coding = coding_of(request.headers)
     try:
-        request.body = await request.incoming.read()
+        if coding:
+            limit, in_thread = gateway.settings.max_payload_size, gateway.preparer.in_thread
+            request.body = await request.incoming.read_unpacked(coding, limit, in_thread)
+        else:
+            request.body = await request.incoming.read()
         if request.body and route.method == "POST":
             _check_content_type(request.headers)
         return await route.endpoint(gateway, request)
@@ -140,15 +142,15 @@ def _ending(
     return ended
 
 
-def _check_coding(headers: Mapping[str, str]) -> None:
-    coding = headers.get("content-encoding")
-    if coding and coding.strip().lower() != "identity":
-        raise UnsupportedMediaType(f"Bodies of content-encoding '{coding[:40]}' are not taken; send plain JSON.")
-
-
-def _reordered(failure: tuple[int, Headers, bytes]) -> tuple[int, bytes, Headers]:
-    status, headers, body = failure
-    return status, body, headers
+def _failed(route: Route, request: Request, error: Exception) -> Response:
+    """The response in the shape of the route's API."""
+    status, headers, body = route.failure(error, request.request_id)
+    if isinstance(error, UnsupportedContentEncoding):
+        headers.append(("accept-encoding", ", ".join(accepted_codings())))
+    if isinstance(error, (Unauthorized, Forbidden)) and request.incoming.unread:
+        # Not even a little is read of a body without a key for it.
+        headers.append(("connection", "close"))
+    return Response(status, body, headers)
 
 
 def failure(error: BaseException) -> Response:

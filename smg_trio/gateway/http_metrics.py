@@ -48,7 +48,7 @@ class HttpMetrics:
         self._duration = HistogramFamily(
             registry,
             "smg_http_request_duration_seconds",
-            "From an HTTP request with its body to the end of its response.",
+            "From the head of an HTTP request to the end of its response.",
             ("method", "path"),
             bounds,
         )

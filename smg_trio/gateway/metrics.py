@@ -22,6 +22,7 @@ from smg_trio.gateway.http_metrics import HttpMetrics
 from smg_trio.gateway.open_answers import OpenAnswer
 from smg_trio.gateway.policy_gauges import PolicyGauges
 from smg_trio.gateway.process_gauges import LiveGauges, ProcessGauges
+from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.gateway.series import LATENCY_BUCKETS_S, CounterFamily, HistogramFamily
 from smg_trio.gateway.server.statistics import ServerStatistics
 from smg_trio.gateway.worker_gauges import ResilienceGauges, WorkerGauges
@@ -39,7 +40,7 @@ class Metrics:
     """All metrics of one gateway, on a registry of their own.
 
     Args:
-        workers, admission, encodings, in_flight: what is looked into.
+        workers, admission, encodings, bodies, in_flight: what is looked into.
         bounds: upper bounds of the buckets of durations in seconds, but for times per token.
 
     Attributes:
@@ -51,6 +52,7 @@ class Metrics:
         workers: Registry,
         admission: AdmissionQueue,
         encodings: EncodingCache,
+        bodies: BodyMemory,
         in_flight: Collection[OpenAnswer] = (),
         bounds: Sequence[float] = LATENCY_BUCKETS_S,
     ) -> None:
@@ -69,7 +71,7 @@ class Metrics:
         )
         lag = "How late a task woke that sleeps for a second: what everything else on the event loop waits, too."
         self._lag = HistogramFamily(registry, "smg_event_loop_lag_seconds", lag, (), _LAG_BUCKETS_S).at()
-        self._process = ProcessGauges()
+        self._process = ProcessGauges(bodies)
         for collector in (
             WorkerGauges(workers),
             ResilienceGauges(workers, admission),

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from smg_trio import __version__
 from smg_trio.gateway.open_answers import OpenAnswer
+from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.gateway.series import bound_text
 from smg_trio.gateway.server.statistics import ServerStatistics
 
@@ -22,9 +23,11 @@ _AGES_S: Final = (0.0, 1.0, 10.0, 60.0, 300.0, 1800.0, inf)
 class ProcessGauges(Collector):
     """Attributes:
     server: asks the HTTP server for its counts; None while there is none.
+    bodies: the memory of request bodies.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bodies: BodyMemory) -> None:
+        self.bodies = bodies
         self.server: Callable[[], ServerStatistics] | None = None
 
     def collect(self) -> Iterator[Metric]:
@@ -37,6 +40,10 @@ class ProcessGauges(Collector):
         yield GaugeMetricFamily(
             "smg_event_loop_runnable_tasks", "Of these, the ones that could run at once.", value=loop.tasks_runnable
         )
+        held = "Bytes of the request bodies that are being read or parsed."
+        yield GaugeMetricFamily("smg_http_request_body_bytes", held, value=self.bodies.held)
+        most = "Bytes that they may have (--max-payload-memory)."
+        yield GaugeMetricFamily("smg_http_request_body_limit_bytes", most, value=self.bodies.limit)
         if self.server is not None:
             yield from _connections(self.server())
 

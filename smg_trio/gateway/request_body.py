@@ -6,13 +6,20 @@ read anything, and those who have one share `BodyMemory`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import trio
 
-from smg_trio.core.errors import PayloadMemoryFull
+from smg_trio.core.errors import PayloadMemoryFull, RequestTooLarge
+from smg_trio.gateway.body_codings import PIECE_BYTES, Unpacking
 from smg_trio.gateway.server.asgi import App, Message, Receive, Scope, Send
+
+InThread = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
+"""Runs work in a thread."""
+_INLINE_BYTES: Final = 16 * 1024
+_BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
 class BodyMemory:
@@ -101,6 +108,35 @@ class IncomingBody:
             if not message.get("more_body", False):
                 return b"".join(parts)
             message = await self._receive()
+
+    async def read_unpacked(self, coding: str, limit: int, in_thread: InThread) -> bytes:
+        """The whole body as it was before it was compressed; its memory is held in place of the compressed one's.
+
+        All but short ones are unpacked in threads, a few MiB at a time: the event loop goes on, and what would become
+        larger than `limit` is noticed on the way.
+
+        Raises what `read` raises, DecompressionFailed and RequestTooLarge.
+        """
+        body = await self.read()
+        if not body:
+            return body
+        unpacking = Unpacking(coding, body)
+        parts = unpacking.next_pieces(PIECE_BYTES) if len(body) <= _INLINE_BYTES else []
+        size = self._hold_within(limit, parts, 0)
+        while not unpacking.ended:
+            new = await in_thread(partial(unpacking.next_pieces, _BATCH_BYTES))
+            size = self._hold_within(limit, new, size)
+            parts += new
+        self._held -= len(body)
+        self._memory.give_back(len(body))
+        return b"".join(parts)
+
+    def _hold_within(self, limit: int, parts: list[bytes], before: int) -> int:
+        added = sum(map(len, parts))
+        if before + added > limit:
+            raise RequestTooLarge(f"The request body is larger than {limit} bytes when it is decompressed.")
+        self.hold(added)
+        return before + added
 
     def skip(self) -> None:
         """The request's endpoint takes no body: what the client sends all the same is not read."""

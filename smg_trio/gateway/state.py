@@ -93,6 +93,7 @@ class Gateway:
             registry,
             self.admission,
             self.preparer.encodings,
+            self.bodies,
             self.in_flight,
             bucket_bounds(settings.prometheus_duration_buckets) or LATENCY_BUCKETS_S,
         )

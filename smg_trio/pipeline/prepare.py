@@ -105,16 +105,17 @@ class Preparer:
         """
         if not is_heavy(body):
             return parse(body, *arguments)
-        work = functools.partial(parse, body, *arguments)
-        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+        return await self.in_thread(functools.partial(parse, body, *arguments))
 
     async def off_loop_if_long(self, size: int, work: Callable[[], Result]) -> Result:
         """Run `work` inline for inputs of up to `INLINE_ENCODE_CHARS` characters, else in a thread.
 
         Cancelled, the thread's result is dropped.
         """
-        if size <= INLINE_ENCODE_CHARS:
-            return work()
+        return work() if size <= INLINE_ENCODE_CHARS else await self.in_thread(work)
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """Run `work` in one of the threads for long inputs. Cancelled, its result is dropped."""
         return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
 
     async def chat_prompt(

@@ -60,6 +60,8 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "smg_http_connections_idle": ("gauge", ()),
     "smg_http_connections_refused": ("counter", ()),
     "smg_http_faults": ("counter", ()),
+    "smg_http_request_body_bytes": ("gauge", ()),
+    "smg_http_request_body_limit_bytes": ("gauge", ()),
     "smg_http_inflight_request_age_count": ("gauge", ("gt", "le")),
     "smg_http_rate_limit": ("counter", ("result",)),
     "smg_http_request_duration_seconds": ("histogram", ("method", "path")),

@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from smg_trio.gateway.http_metrics import path_label
 from smg_trio.gateway.metrics import Metrics
+from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.registry import Registry
@@ -19,7 +20,7 @@ def lags(metrics: Metrics) -> dict[str, float]:
 
 
 async def test_the_event_loop_is_looked_at_once_a_second(autojump_clock: trio.testing.MockClock) -> None:
-    metrics = Metrics(Registry(MemoryNetwork()), AdmissionQueue(1), EncodingCache(1))
+    metrics = Metrics(Registry(MemoryNetwork()), AdmissionQueue(1), EncodingCache(1), BodyMemory(1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metrics.watch_loop)
         await trio.sleep(10.5)
