@@ -25,7 +25,7 @@ from typing import Any
 
 import trio
 
-from smg_trio.gateway.server import Shutdown, open_listeners, serve
+from smg_trio.http import Shutdown, open_listeners, serve
 
 CHUNK = b"data: " + b"x" * 275 + b"\n\n"
 CHUNKS_PER_STREAM = 256

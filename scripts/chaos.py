@@ -35,10 +35,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from disorder.books import Belongings, belongings, doubled, engine_leftovers, files_left, open_accounts
 from disorder.clients import MODEL, Client, Tally, probe_health
 from disorder.fleet import Fleet
-from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
+from smg_trio.settings.settings import Settings
 from smg_trio.testing.demo import DEMO_MODEL
 
 SETTLE_LIMIT_S = 15.0

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from docs_http import http_page
-from smg_trio.cli import make_parser
-from smg_trio.config import flags_of, options
+from smg_trio.cli.main import make_parser
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.help_text import EXIT_CODES
 from smg_trio.launcher.serve_options import make_parser as make_serve_parser
-from smg_trio.settings_sources import variable_of
+from smg_trio.settings.help_text import EXIT_CODES
+from smg_trio.settings.settings import flags_of, options
+from smg_trio.settings.sources import variable_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 

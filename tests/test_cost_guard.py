@@ -17,8 +17,8 @@ import trio
 import trio.testing
 
 from smg_trio.api.openai.answer import ChatAnswer
-from smg_trio.api.openai.chat import parse_chat_request
-from smg_trio.api.openai.chat_stream import ChatChunkWriter
+from smg_trio.api.openai.chat.request import parse_chat_request
+from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.outputs import GenerationOutput
 from smg_trio.core.requests import GenerationRequest
@@ -27,7 +27,7 @@ from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.prepare import Preparer
 from smg_trio.text.model_files import ModelText, load_model_text
 from smg_trio.wire.codec import codec_for
-from smg_trio.worker.outputs import OutputStream
+from smg_trio.worker.output_stream import OutputStream
 
 ROUNDS = 15
 STREAMS = 128

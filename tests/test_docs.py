@@ -15,7 +15,7 @@ import httpx
 import pytest
 import trio
 
-from smg_trio.cli import make_parser
+from smg_trio.cli.main import make_parser
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 

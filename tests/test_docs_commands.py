@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from smg_trio.cli import make_parser
+from smg_trio.cli.main import make_parser
 from smg_trio.gateway.routes import ROUTES
 from smg_trio.launcher.serve_options import parse_serve
 from smg_trio.testing.demo import DEMO_MODEL

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from scripts.disorder.tasks import count_tasks
-from smg_trio.cli import main
+from smg_trio.cli.main import main
 
 if __name__ == "__main__":
     path = Path(sys.argv.pop(1))

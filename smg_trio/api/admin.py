@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.fields import Reader, boolean, filled_string, integer, one_of, read_fields, refuse, string, within
+from smg_trio.api.parameters.fields import (
+    Reader,
+    boolean,
+    filled_string,
+    integer,
+    one_of,
+    read_fields,
+    refuse,
+    string,
+    within,
+)
 
 PAUSE_MODES: Final = ("abort", "wait", "keep")
 WAKE_TAGS: Final = ("weights", "kv_cache", "scheduling")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from smg_trio.api.openai.chat_events import CallStart, ChatEvents, Delta
+from smg_trio.api.openai.chat.events import CallStart, ChatEvents, Delta
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta
 
 BlockKind = Literal["text", "thought", "call"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.fields import Reader, boolean, integer, mapping, read_fields, refuse, string, within
-from smg_trio.api.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.openai.chat import read_request_id
-from smg_trio.api.openai.completions import CompletionRequest, Prompt, parse_prompts
-from smg_trio.api.sampling import SamplingFields, check_choices, choices, parse_sampling
+from smg_trio.api.openai.chat.request import read_request_id
+from smg_trio.api.openai.completions.request import CompletionRequest, Prompt, parse_prompts
+from smg_trio.api.parameters.fields import Reader, boolean, integer, mapping, read_fields, refuse, string, within
+from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
+from smg_trio.api.parameters.sampling import SamplingFields, check_choices, choices, parse_sampling
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 
 _OWN_NAMES: Final = {

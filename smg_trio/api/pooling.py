@@ -12,7 +12,10 @@ from math import sqrt
 from typing import Any
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.fields import (
+from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.openai.chat.request import ChatRequest, chat_request_from, read_request_id, refuse_media_options
+from smg_trio.api.openai.completions.request import CompletionRequest, parse_prompts
+from smg_trio.api.parameters.fields import (
     Reader,
     array,
     array_of,
@@ -25,11 +28,8 @@ from smg_trio.api.fields import (
     string,
     within,
 )
-from smg_trio.api.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.openai.answer import dump, encode_text
-from smg_trio.api.openai.chat import ChatRequest, chat_request_from, read_request_id, refuse_media_options
-from smg_trio.api.openai.completions import CompletionRequest, parse_prompts
-from smg_trio.api.sampling import parse_sampling
+from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
+from smg_trio.api.parameters.sampling import parse_sampling
 from smg_trio.core.requests import PoolingParams
 
 Scored = str

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.fields import (
+from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.openai.chat.messages import Message, parse_messages
+from smg_trio.api.openai.chat.request import check_template, settle_generation_prompt
+from smg_trio.api.openai.chat.tools import Tool, parse_tools
+from smg_trio.api.parameters.fields import (
     Reader,
     array,
     array_of,
@@ -23,11 +27,7 @@ from smg_trio.api.fields import (
     string,
     token_id,
 )
-from smg_trio.api.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.openai.answer import dump, encode_text
-from smg_trio.api.openai.chat import check_template, settle_generation_prompt
-from smg_trio.api.openai.messages import Message, parse_messages
-from smg_trio.api.openai.tools import Tool, parse_tools
+from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,21 @@ from typing import Any
 from uuid import UUID
 
 from smg_trio.api.errors import error_headers, error_view, load_json
-from smg_trio.api.fields import INT64_MAX, filled_string, integer, mapping, number, one_of, read_fields, string, within
+from smg_trio.api.parameters.fields import (
+    INT64_MAX,
+    filled_string,
+    integer,
+    mapping,
+    number,
+    one_of,
+    read_fields,
+    string,
+    within,
+)
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest
 from smg_trio.core.workers import BreakerOverrides, HealthOverrides, OverloadOverrides, WorkerPatch, WorkerSpec
-from smg_trio.settings_checks import check_worker_url
+from smg_trio.settings.checks import check_worker_url
 
 RUNTIME_TYPES = ("unspecified", "sglang", "vllm", "trtllm", "mlx", "tokenspeed", "generic", "external")
 WORKER_TYPES = ("regular", "prefill", "decode", "encode")

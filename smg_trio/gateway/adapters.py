@@ -15,8 +15,8 @@ import trio
 from smg_trio.core.errors import EngineFault, InvalidRequest, NotFound, SmgError, UnsupportedFeature
 from smg_trio.core.requests import LoraAdapter
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
+from smg_trio.routing.administration import Engine, call_all, call_each, engines_of
 from smg_trio.routing.registry import Registry
-from smg_trio.worker.administration import Engine, call_all, call_each, engines_of
 
 logger = logging.getLogger("smg_trio.gateway")
 

@@ -17,16 +17,16 @@ from werkzeug.exceptions import NotFound as RouteNotFound
 from smg_trio.core.errors import ClientFault, Forbidden, NotFound, Unauthorized
 from smg_trio.core.log_context import trace_id
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
-from smg_trio.gateway.cors import cors_headers, preflight
-from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
+from smg_trio.gateway.generation.response_socket import ResponseSocket
 from smg_trio.gateway.handling import failure, handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
-from smg_trio.gateway.key_ring import Access
+from smg_trio.gateway.observability.current_trace import current as current_trace
 from smg_trio.gateway.request_body import incoming_body
-from smg_trio.gateway.response_socket import ResponseSocket
 from smg_trio.gateway.routes import ROUTES, Route
+from smg_trio.gateway.security.cors import cors_headers, preflight
+from smg_trio.gateway.security.key_ring import Access
 from smg_trio.gateway.state import Gateway
 
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from smg_trio.api.errors import error_response
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
-from smg_trio.gateway.access import CLIENT_LEFT, shown_path
+from smg_trio.core.random_digits import random_digits
 from smg_trio.gateway.body_codings import UnsupportedContentEncoding, accepted_codings, coding_of
-from smg_trio.gateway.current_trace import current as current_trace
 from smg_trio.gateway.http import Request, Response
-from smg_trio.gateway.http_metrics import CLIENT_LEFT_CODE, HttpExchange
-from smg_trio.gateway.key_limits import current_place
-from smg_trio.gateway.key_ring import EVERYBODY, Access, KeyHolder
-from smg_trio.gateway.random_digits import random_digits
+from smg_trio.gateway.observability.access_log import CLIENT_LEFT, shown_path
+from smg_trio.gateway.observability.current_trace import current as current_trace
+from smg_trio.gateway.observability.http_metrics import CLIENT_LEFT_CODE, HttpExchange
 from smg_trio.gateway.routes import Route
+from smg_trio.gateway.security.key_limits import current_place
+from smg_trio.gateway.security.key_ring import EVERYBODY, Access, KeyHolder
 from smg_trio.gateway.state import Gateway
 
 if TYPE_CHECKING:
-    from smg_trio.gateway.tracing import RequestTrace
+    from smg_trio.gateway.observability.tracing import RequestTrace
 
 logger = logging.getLogger("smg_trio.gateway")
 audit = logging.getLogger("smg_trio.audit")

@@ -12,14 +12,14 @@ import trio
 
 from smg_trio.core.log_context import request_id as request_id_in_log
 from smg_trio.core.log_context import trace_id as trace_id_in_log
-from smg_trio.gateway.cors import cors_headers
 from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
 from smg_trio.gateway.request_body import IncomingBody, serve_unread
 from smg_trio.gateway.routes import ROUTES, Route
-from smg_trio.gateway.server import CANCEL_ON_DISCONNECT, WRITE_BODY
-from smg_trio.gateway.server.asgi import App, Receive, Scope, Send
+from smg_trio.gateway.security.cors import cors_headers
 from smg_trio.gateway.state import Gateway
+from smg_trio.http import CANCEL_ON_DISCONNECT, WRITE_BODY
+from smg_trio.http.asgi import App, Receive, Scope, Send
 
 
 class HotRoutes:

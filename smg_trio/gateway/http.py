@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from smg_trio.gateway.key_ring import EVERYBODY, KeyHolder
 from smg_trio.gateway.request_body import NO_BODY, IncomingBody
+from smg_trio.gateway.security.key_ring import EVERYBODY, KeyHolder
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
-from smg_trio.config import Settings
 from smg_trio.core.errors import ModelNotFound
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.planning import check_parsers
+from smg_trio.settings.settings import Settings
 from smg_trio.text.model_files import ModelText, load_model_text
 
 

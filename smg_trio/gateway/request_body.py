@@ -14,7 +14,7 @@ import trio
 
 from smg_trio.core.errors import PayloadMemoryFull, RequestTooLarge
 from smg_trio.gateway.body_codings import PIECE_BYTES, Unpacking
-from smg_trio.gateway.server.asgi import App, Message, Receive, Scope, Send
+from smg_trio.http.asgi import App, Message, Receive, Scope, Send
 
 InThread = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
 """Runs work in a thread."""

@@ -31,7 +31,7 @@ from smg_trio.gateway.endpoints import (
     workers,
 )
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.key_ring import Access
+from smg_trio.gateway.security.key_ring import Access
 from smg_trio.gateway.state import Gateway
 
 Endpoint = Callable[[Gateway, Request], Awaitable[Response]]

@@ -22,36 +22,36 @@ from uuid import uuid4
 
 import trio
 
-from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, ShuttingDown
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.app import make_app
-from smg_trio.gateway.certificates import Certificate
 from smg_trio.gateway.dashboard.feed import LiveFeed
-from smg_trio.gateway.door import Door, open_door
-from smg_trio.gateway.followed_files import FileFollower
 from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.keep_running import keep_running
-from smg_trio.gateway.metrics_app import MetricsApp
 from smg_trio.gateway.models import load_catalog
-from smg_trio.gateway.posture import open_doors, posture_line
-from smg_trio.gateway.server.asgi import App
-from smg_trio.gateway.server.listener import Lane, RunningServer, open_listeners, serve
-from smg_trio.gateway.server.settings import ServerLimits
-from smg_trio.gateway.server.shutdown import Shutdown
+from smg_trio.gateway.observability.metrics_app import MetricsApp
+from smg_trio.gateway.security.certificates import Certificate
+from smg_trio.gateway.security.credentials import Door, open_door
+from smg_trio.gateway.security.exposure import open_doors, posture_line
+from smg_trio.gateway.security.file_watcher import FileFollower
 from smg_trio.gateway.state import Gateway
-from smg_trio.gateway.worker_addresses import check_worker_addresses
 from smg_trio.history import open_history
+from smg_trio.http.asgi import App
+from smg_trio.http.listener import Lane, RunningServer, open_listeners, serve
+from smg_trio.http.settings import ServerLimits
+from smg_trio.http.shutdown import Shutdown
 from smg_trio.pipeline.models import ModelCatalog
 from smg_trio.routing.registry import Registry, WorkerTimeouts
 from smg_trio.routing.rules import policy_of, rules_of
-from smg_trio.settings_checks import check_settings
+from smg_trio.settings.checks import check_settings
+from smg_trio.settings.settings import Settings
+from smg_trio.worker.address_checks import check_worker_addresses
 from smg_trio.worker.links import Transport
 from smg_trio.worker.zmq_links import open_zmq_transport
 
 if TYPE_CHECKING:
-    from smg_trio.gateway.tracing import Tracing
+    from smg_trio.gateway.observability.tracing import Tracing
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -148,7 +148,7 @@ async def _tracing(settings: Settings) -> AsyncIterator[Tracing | None]:
         return
     try:
         # Imported here, so that it costs nothing where requests are not traced, and need not be installed.
-        from smg_trio.gateway.tracing import open_tracing
+        from smg_trio.gateway.observability.tracing import open_tracing
     except ImportError as error:
         raise ConfigError(
             "--enable-trace", f"needs OpenTelemetry ({error}).", "Install smg-trio[tracing], or leave it out."

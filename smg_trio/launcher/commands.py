@@ -13,8 +13,8 @@ from typing import Final
 
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest
+from smg_trio.launcher.argv import drop_flags, flag_value, has_flag
 from smg_trio.launcher.serve_options import ServeOptions
-from smg_trio.launcher.words import drop_flags, flag_value, has_flag
 from smg_trio.wire.addresses import WorkerAddresses, parse_worker_url
 
 _DIAL_HOST: Final = "127.0.0.1"

@@ -22,7 +22,6 @@ from typing import Protocol
 
 import trio
 
-from smg_trio.config import Settings
 from smg_trio.core.errors import ConfigError, SmgError
 from smg_trio.core.workers import WorkerState
 from smg_trio.launcher.commands import (
@@ -34,12 +33,13 @@ from smg_trio.launcher.commands import (
     worker_url,
 )
 from smg_trio.launcher.engines import Supervisor, WatchedWorker, run_engines
-from smg_trio.launcher.leashing import open_leash
+from smg_trio.launcher.orphan_guard_client import open_leash
 from smg_trio.launcher.ports import find_ports, port_is_free
 from smg_trio.launcher.process import Ending
 from smg_trio.launcher.serve_options import ServeOptions, settings_of
-from smg_trio.settings_checks import check_settings
-from smg_trio.settings_sources import Layer, explained, merged, told
+from smg_trio.settings.checks import check_settings
+from smg_trio.settings.settings import Settings
+from smg_trio.settings.sources import Layer, explained, merged, told
 from smg_trio.worker.registrations import RegistrationFile
 
 logger = logging.getLogger("smg_trio.launcher")

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from smg_trio.config import Settings, argument_keywords, flag_of, flags_of, options
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
-from smg_trio.help_text import Parser, exit_codes
-from smg_trio.launcher.words import flag_value
-from smg_trio.settings_sources import Layer
+from smg_trio.launcher.argv import flag_value
+from smg_trio.settings.help_text import Parser, exit_codes
+from smg_trio.settings.settings import Settings, argument_keywords, flag_of, flags_of, options
+from smg_trio.settings.sources import Layer
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080

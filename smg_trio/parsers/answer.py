@@ -11,8 +11,8 @@ from __future__ import annotations
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, ToolCallArguments, ToolCallStart
 from smg_trio.parsers.base import ScriptParser, ToolParser, coalesce
 from smg_trio.parsers.call_ids import MakeCallId
-from smg_trio.parsers.hiding import Hider, split_special_tokens
 from smg_trio.parsers.reasoning.think import ThinkParser
+from smg_trio.parsers.special_tokens import Hider, split_special_tokens
 
 Text = ContentDelta | ReasoningDelta
 

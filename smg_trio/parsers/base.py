@@ -17,7 +17,7 @@ from smg_trio.core.events import (
     ToolCallStart,
 )
 from smg_trio.parsers.scanner import Scanner
-from smg_trio.parsers.tape import Steps, Tape, read_until, read_value
+from smg_trio.parsers.text_cursor import Steps, Tape, read_until, read_value
 
 MOST_ATTEMPTS: Final = 1000
 """Brackets that looked like the begin of a call and were none, until a format without markers stops looking."""

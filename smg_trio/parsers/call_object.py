@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from smg_trio.parsers.base import ToolParser
-from smg_trio.parsers.tape import Steps, read_value, skip_space
+from smg_trio.parsers.text_cursor import Steps, read_value, skip_space
 
 _CUT_ESCAPE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u[0-9a-fA-F]{0,3})?\Z")
 

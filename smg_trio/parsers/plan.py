@@ -24,7 +24,6 @@ from smg_trio.parsers.constraints import (
     constrain_calls,
     parameter_schema,
 )
-from smg_trio.parsers.hiding import split_special_tokens
 from smg_trio.parsers.registry import (
     choose_reasoning_parser,
     choose_tool_parser,
@@ -34,6 +33,7 @@ from smg_trio.parsers.registry import (
     thought_habit,
     thought_state,
 )
+from smg_trio.parsers.special_tokens import split_special_tokens
 from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser
 
 MakeTool = Callable[[], ToolParser]

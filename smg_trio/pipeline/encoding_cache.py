@@ -1,8 +1,8 @@
 """Token ids of the pieces of long prompts, kept for the next prompt that has them too.
 
 Conversations repeat themselves: the system prompt and the tools in every one, all earlier turns in the next turn.
-Prompts are cut at special tokens, where that changes nothing (`text.segments`), and pieces worth it are remembered.
-Tokenizing costs 0.2 us per token at best (`text.word_cache`), finding a piece a small part of that.
+Prompts are cut at special tokens, where that changes nothing (`text.bpe.segments`), and pieces worth it are remembered.
+Tokenizing costs 0.2 us per token at best (`text.bpe.word_cache`), finding a piece a small part of that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from smg_trio.text.segments import cut
+from smg_trio.text.bpe.segments import cut
 from smg_trio.text.tokenizer import Tokenizer
 
 WORTH_CUTTING_CHARS = 2_000

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
-from smg_trio.api.openai.chat import ChatRequest
+from smg_trio.api.openai.chat.request import ChatRequest
 from smg_trio.parsers.plan import AnswerPlan, plan_answer
 from smg_trio.parsers.registry import choose_reasoning_parser
 from smg_trio.pipeline.models import ServedModel

@@ -16,8 +16,8 @@ from smg_trio.pipeline.pooling_inputs import PoolingPrompt, scoring_task
 from smg_trio.routing.lease import Lease
 from smg_trio.routing.registry import Registry
 from smg_trio.worker.group import AnyDelivery
-from smg_trio.worker.outputs import OutputStream
-from smg_trio.worker.requests import InFlight
+from smg_trio.worker.ledger import InFlight
+from smg_trio.worker.output_stream import OutputStream
 
 _Held = tuple[Lease, InFlight[AnyDelivery]]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from operator import mul
 from typing import Final
 
-from smg_trio.api.openai.completions import CompletionRequest
+from smg_trio.api.openai.completions.request import CompletionRequest
+from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.api.pooling import PairsRequest, cosine_similarity
-from smg_trio.api.sampling import SamplingFields
 from smg_trio.core.errors import EngineRejected, InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import PoolingParams
 from smg_trio.pipeline.models import ServedModel

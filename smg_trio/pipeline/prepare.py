@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
-from smg_trio.api.constraints import MAX_CONSTRAINT_WEIGHT
-from smg_trio.api.openai.chat import ChatRequest
-from smg_trio.api.openai.completions import CompletionRequest
-from smg_trio.api.sampling import SamplingFields
+from smg_trio.api.openai.chat.request import ChatRequest
+from smg_trio.api.openai.completions.request import CompletionRequest
+from smg_trio.api.parameters.constraints import MAX_CONSTRAINT_WEIGHT
+from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.core.errors import ConfigError, ContextLengthExceeded, InvalidRequest, UnsupportedFeature
 from smg_trio.core.heavy_json import NODE_WEIGHT, is_heavy, weight
 from smg_trio.core.records import record
@@ -27,7 +27,7 @@ from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
 from smg_trio.pipeline.sampling import resolve_sampling
-from smg_trio.pipeline.text_room import MAX_TEXT_TOKENS, TextRoom
+from smg_trio.pipeline.token_budget import MAX_TEXT_TOKENS, TextRoom
 from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 

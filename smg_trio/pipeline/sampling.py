@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from smg_trio.api.sampling import SamplingFields
+from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.requests import SamplingParams
 from smg_trio.text.model_files import ModelText

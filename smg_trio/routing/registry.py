@@ -15,9 +15,9 @@ import trio
 
 from smg_trio.core.errors import ConfigError, Conflict, EngineDead, NotFound, SmgError
 from smg_trio.core.workers import WorkerApplication, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
-from smg_trio.routing.applications import Applications, url_taken
 from smg_trio.routing.breaker import BreakerStatistics
 from smg_trio.routing.lease import Lease
+from smg_trio.routing.pending_workers import Applications, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.policies.base import PolicyStatistics
 from smg_trio.routing.roster import Entry, Roster

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from smg_trio.config import Settings
 from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
 from smg_trio.routing.admission import AdmissionQueue, admission_limit
 from smg_trio.routing.breaker import BreakerLimits
@@ -21,6 +20,7 @@ from smg_trio.routing.policies import (
     make_policy,
 )
 from smg_trio.routing.retries import RetrySchedule
+from smg_trio.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

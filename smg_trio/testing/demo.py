@@ -11,9 +11,9 @@ from pathlib import Path
 
 import trio
 
-from smg_trio.config import Settings
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.run import RunningGateway, run_gateway
+from smg_trio.settings.settings import Settings
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import Script, text_script

@@ -19,10 +19,10 @@ from typing import Final
 import tokenizers
 
 from smg_trio.core.errors import InvalidRequest
+from smg_trio.text.bpe.segments import cutting_pattern
+from smg_trio.text.bpe.word_cache import Unknown, make_word_cache
 from smg_trio.text.detokenizer import Detokenizer
-from smg_trio.text.segments import cutting_pattern
 from smg_trio.text.token_pieces import REPLACEMENT, find_pieces
-from smg_trio.text.word_cache import Unknown, make_word_cache
 
 INLINE_ENCODE_CHARS: Final = 4_000
 """Texts above this many characters are worth a thread (about 1,000 tokens)."""
@@ -158,7 +158,7 @@ class Tokenizer:
 
     @cached_property
     def cutting_pattern(self) -> re.Pattern[str] | None:
-        """Where texts may be cut before they are tokenized; see `text.segments`."""
+        """Where texts may be cut before they are tokenized; see `text.bpe.segments`."""
         return cutting_pattern(self.backend)
 
     @cached_property

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from smg_trio.core.requests import GenerationRequest
-from smg_trio.worker.outputs import Delivery
-from smg_trio.worker.requests import InFlight
+from smg_trio.worker.ledger import InFlight
+from smg_trio.worker.output_stream import Delivery
 
 
 @dataclass(slots=True)

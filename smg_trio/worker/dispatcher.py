@@ -10,8 +10,8 @@ from smg_trio.core.errors import EngineDead, ProtocolViolation
 from smg_trio.wire.codec import EngineCodec, is_dead_sentinel
 from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link
+from smg_trio.worker.log_throttle import RefusalLog
 from smg_trio.worker.peer_watch import PeerWatch
-from smg_trio.worker.refusals import RefusalLog
 
 logger = logging.getLogger("smg_trio.worker")
 

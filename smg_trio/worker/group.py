@@ -24,10 +24,10 @@ from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
 from smg_trio.wire.codec import EngineCodec
 from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
 from smg_trio.worker.handshake import GroupHandshake
+from smg_trio.worker.ledger import InFlight, Ledger
 from smg_trio.worker.liveness import SilenceClock
-from smg_trio.worker.outputs import Delivery
+from smg_trio.worker.output_stream import Delivery
 from smg_trio.worker.ranks import RankSelector
-from smg_trio.worker.requests import InFlight, Ledger
 from smg_trio.worker.tasks import TOKENSPEED_TASKS, TaskBook
 from smg_trio.worker.waves import WaveClock
 

@@ -23,8 +23,8 @@ from smg_trio.wire.handshake import (
 from smg_trio.worker.group import Group
 from smg_trio.worker.handshake import HelloFromConnected, Progress, RankReady, Refused, SendInit, Step
 from smg_trio.worker.links import Link, PeerUnreachable
+from smg_trio.worker.log_throttle import RefusalLog
 from smg_trio.worker.peer_watch import PeerWatch
-from smg_trio.worker.refusals import RefusalLog
 
 logger = logging.getLogger("smg_trio.worker")
 

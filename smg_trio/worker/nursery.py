@@ -37,12 +37,12 @@ from smg_trio.worker.dispatcher import dispatch
 from smg_trio.worker.group import AnyDelivery, Group
 from smg_trio.worker.handshake_listener import HANDSHAKE_MESSAGE_LIMIT_S, HandshakeListener
 from smg_trio.worker.input_owner import SEND_LIMIT_S, InputOwner
+from smg_trio.worker.ledger import InFlight
 from smg_trio.worker.links import Link, LinkClosed, Transport
 from smg_trio.worker.liveness import SILENCE_LIMIT_S
-from smg_trio.worker.outputs import OutputStream
+from smg_trio.worker.output_stream import OutputStream
 from smg_trio.worker.peer_watch import PeerWatch, watch_silence, win_back
 from smg_trio.worker.registrations import RegistrationFile
-from smg_trio.worker.requests import InFlight
 from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
 
 logger = logging.getLogger("smg_trio.worker")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from smg_trio.api.limits import RequestLimits
+from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.api.pooling import (
     PairsRequest,
     PoolingAnswer,

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from smg_trio.cli import make_parser
-from smg_trio.config import Settings
+from smg_trio.cli.main import make_parser
 from smg_trio.gateway.routes import ROUTES
-from smg_trio.settings_sources import defaults, merged, read_environment, read_toml, settings_of, told
+from smg_trio.settings.settings import Settings
+from smg_trio.settings.sources import defaults, merged, read_environment, read_toml, settings_of, told
 from smg_trio.wire.addresses import handshake_port
 
 ROOT = Path(__file__).parents[2]

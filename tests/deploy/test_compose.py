@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from smg_trio.config import Settings
+from smg_trio.settings.settings import Settings
 
 from .reading import CUTTING_S, DEPLOY, ROOT, check_engine, documents, flags_of_vllm, gateway_settings
 

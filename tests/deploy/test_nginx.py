@@ -125,8 +125,8 @@ def seconds(name: str) -> float:
 
 
 def test_its_times_fit_the_gateway_s() -> None:
-    from smg_trio.config import Settings
-    from smg_trio.gateway.server.settings import ServerLimits
+    from smg_trio.http.settings import ServerLimits
+    from smg_trio.settings.settings import Settings
 
     settings = Settings()
     assert seconds("proxy_read_timeout") > settings.request_timeout_secs

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from smg_trio.config import Settings
-from smg_trio.help_text import EXIT_CODES
+from smg_trio.settings.help_text import EXIT_CODES
+from smg_trio.settings.settings import Settings
 
 from .conftest import program
 from .reading import CUTTING_S, DEPLOY, flags_of_vllm, gateway_settings

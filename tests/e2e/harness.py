@@ -22,13 +22,13 @@ import openai
 import trio
 import zmq
 
-from smg_trio.config import Settings
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.dashboard.feed import LiveFeed
-from smg_trio.gateway.followed_files import FileFollower
 from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
+from smg_trio.gateway.security.file_watcher import FileFollower
 from smg_trio.gateway.state import Gateway
+from smg_trio.settings.settings import Settings
 from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.lockstep import LockstepGroup
 from smg_trio.testing.notation import parse_script

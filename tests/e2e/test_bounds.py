@@ -11,9 +11,9 @@ import httpx
 import pytest
 import trio
 
-from smg_trio.api.constraints import MAX_CONSTRAINT_WEIGHT
-from smg_trio.api.fields import MAX_PASSED_THROUGH
-from smg_trio.api.sampling import MAX_BAD_WORD_CHARS, MAX_STOP_CHARS, MAX_TOKEN_IDS
+from smg_trio.api.parameters.constraints import MAX_CONSTRAINT_WEIGHT
+from smg_trio.api.parameters.fields import MAX_PASSED_THROUGH
+from smg_trio.api.parameters.sampling import MAX_BAD_WORD_CHARS, MAX_STOP_CHARS, MAX_TOKEN_IDS
 from smg_trio.core.heavy_json import MAX_CONTAINERS, MAX_TEXTS, MAX_VALUES
 from smg_trio.pipeline.prepare import MAX_TOOLS_WEIGHT
 

@@ -170,7 +170,7 @@ async def test_a_client_that_never_reads_is_bounded_and_harms_nobody(tmp_path: P
 
 
 async def test_a_client_too_slow_for_its_answer_is_ended_at_the_bound(tmp_path: Path) -> None:
-    from smg_trio.worker.outputs import PENDING_OUTPUTS_LIMIT
+    from smg_trio.worker.output_stream import PENDING_OUTPUTS_LIMIT
 
     limits = {"max_model_len": 10 * PENDING_OUTPUTS_LIMIT, "num_gpu_blocks": 10**6, "step_time_s": 0.0}
     async with open_gateway(tmp_path, 'E["' + "y" * 400 + '"|…]', engine=limits) as bench:

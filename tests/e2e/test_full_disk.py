@@ -15,7 +15,7 @@ import pytest
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
-from smg_trio.gateway import responding
+from smg_trio.gateway.generation import responses_run as responding
 from smg_trio.history.sqlite import SqliteHistory
 
 from .harness import ENDLESS, HELLO, PATIENCE_S, Bench, error_of, open_gateway

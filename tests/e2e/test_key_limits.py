@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio_websocket import open_websocket_url
 
-from smg_trio.gateway.key_limits import KeyMeters
+from smg_trio.gateway.security.key_limits import KeyMeters
 
 from .harness import (
     ENDLESS,

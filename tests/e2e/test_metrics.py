@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 import trio
 
-from smg_trio.config import Settings
 from smg_trio.core.errors import ConfigError
-from smg_trio.settings_checks import check_settings
+from smg_trio.settings.checks import check_settings
+from smg_trio.settings.settings import Settings
 
 from .harness import (
     COUNTING,

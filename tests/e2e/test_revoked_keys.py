@@ -12,8 +12,8 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, open_websocket_url
 
-from smg_trio.gateway.key_files import read_key_toml
-from smg_trio.gateway.key_ring import KeyLimits
+from smg_trio.gateway.security.key_files import read_key_toml
+from smg_trio.gateway.security.key_ring import KeyLimits
 
 from .harness import ENDLESS, HELLO, PATIENCE_S, Bench, open_gateway
 

@@ -13,7 +13,7 @@ import trio
 import wsproto
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Message, Request, TextMessage
 
-from smg_trio.gateway.server.settings import ServerLimits
+from smg_trio.http.settings import ServerLimits
 
 from .harness import HELLO, MODEL, PATIENCE_S, Bench, connect, open_gateway
 

@@ -17,7 +17,7 @@ import zmq
 
 from smg_trio.core.workers import WorkerState
 from smg_trio.wire.addresses import parse_worker_url
-from smg_trio.worker.refusals import MAX_REASON_CHARS, SHOWN
+from smg_trio.worker.log_throttle import MAX_REASON_CHARS, SHOWN
 from smg_trio.worker.zmq_links import HANDSHAKE_CONNECTIONS, HANDSHAKE_MESSAGE_BYTES
 
 from .harness import COUNTING, PATIENCE_S, Bench, join_chat, open_gateway

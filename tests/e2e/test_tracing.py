@@ -16,12 +16,12 @@ import httpx
 import pytest
 import trio
 
-from smg_trio.config import Settings
 from smg_trio.core.errors import ConfigError
-from smg_trio.gateway.logs import JsonFormatter
+from smg_trio.gateway.observability.logs import JsonFormatter
+from smg_trio.gateway.observability.tracing import CLOSE_LIMIT_S, traces_url
 from smg_trio.gateway.run import run_gateway
-from smg_trio.gateway.tracing import CLOSE_LIMIT_S, traces_url
-from smg_trio.settings_checks import check_settings
+from smg_trio.settings.checks import check_settings
+from smg_trio.settings.settings import Settings
 from smg_trio.testing.commands import EngineRequest
 
 from .harness import (
@@ -340,7 +340,7 @@ async def test_without_it_nothing_is_passed_on_and_the_log_says_so_once(
 
 _SERVES_WITHOUT = """
 import sys, trio, functools
-from smg_trio.config import Settings
+from smg_trio.settings.settings import Settings
 from smg_trio.gateway.run import GatewayShutdown, run_gateway
 async def main():
     shutdown = GatewayShutdown()
@@ -364,7 +364,7 @@ def test_without_it_opentelemetry_is_not_imported() -> None:
 async def test_where_opentelemetry_is_missing_the_refusal_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("smg_trio.gateway.tracing")]:
+    for name in [name for name in sys.modules if name.startswith("smg_trio.gateway.observability.tracing")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ConfigError) as refusal:

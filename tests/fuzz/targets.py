@@ -15,12 +15,12 @@ import h11
 from smg_trio.api.anthropic.messages import parse_count_tokens_request, parse_messages_request
 from smg_trio.api.errors import MalformedJson, load_json
 from smg_trio.api.generate import parse_generate_request
-from smg_trio.api.openai.chat import parse_chat_request
-from smg_trio.api.openai.completions import parse_completion_request
+from smg_trio.api.openai.chat.request import parse_chat_request
+from smg_trio.api.openai.completions.request import parse_completion_request
 from smg_trio.api.openai.embeddings import parse_embeddings_request
-from smg_trio.api.openai.response_socket import parse_socket_message
-from smg_trio.api.openai.responses import parse_responses_request
-from smg_trio.api.openai.stored import parse_conversation_request
+from smg_trio.api.openai.responses.request import parse_responses_request
+from smg_trio.api.openai.responses.socket import parse_socket_message
+from smg_trio.api.openai.responses.stored import parse_conversation_request
 from smg_trio.api.parse_tools import parse_function_call_request, parse_reasoning_request
 from smg_trio.api.pooling import parse_classify_request, parse_rerank_request, parse_score_request
 from smg_trio.api.tokenize import (
@@ -33,11 +33,11 @@ from smg_trio.api.worker_specs import parse_worker_body
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ClientFault, ProtocolViolation
 from smg_trio.core.heavy_json import MAX_DEPTH, decode_heavy
-from smg_trio.gateway.server.faults import RequestFault
-from smg_trio.gateway.server.http1.framing import ChunkedBody, HeadFinder
-from smg_trio.gateway.server.http1.head import read_head
-from smg_trio.gateway.server.http1.parsers import H11HeadParser, HttptoolsHeadParser
-from smg_trio.gateway.server.settings import ServerLimits
+from smg_trio.http.faults import RequestFault
+from smg_trio.http.h1.framing import ChunkedBody, HeadFinder
+from smg_trio.http.h1.head import read_head
+from smg_trio.http.h1.parsers import H11HeadParser, HttptoolsHeadParser
+from smg_trio.http.settings import ServerLimits
 from smg_trio.parsers.families import REASONING_FORMATS, TOOL_PARSERS
 from smg_trio.parsers.registry import make_answer_parser
 from smg_trio.wire.codec import codec_for

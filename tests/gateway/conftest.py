@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from smg_trio.gateway.logs import set_up_logging
+from smg_trio.gateway.observability.logs import set_up_logging
 
 SetUp = Callable[..., io.StringIO]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from smg_trio.config import flags_of, options
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
 from smg_trio.launcher.serve_options import (
@@ -17,7 +16,8 @@ from smg_trio.launcher.serve_options import (
     parse_serve,
     settings_of,
 )
-from smg_trio.settings_sources import merged, read_environment, read_toml
+from smg_trio.settings.settings import flags_of, options
+from smg_trio.settings.sources import merged, read_environment, read_toml
 
 FLAG_FILES = {
     EngineProtocol.VLLM: "flags-vllm-0.32.0.txt",

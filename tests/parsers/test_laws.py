@@ -19,7 +19,7 @@ from smg_trio.parsers.base import MOST_ATTEMPTS
 from smg_trio.parsers.call_frames import FRAMES
 from smg_trio.parsers.families import REASONING_ALIASES, REASONING_FORMATS, TOOL_ALIASES, TOOL_PARSERS
 from smg_trio.parsers.registry import make_answer_parser, make_reasoning_parser, make_tool_parser
-from smg_trio.parsers.tape import Tape
+from smg_trio.parsers.text_cursor import Tape
 from tests.parsers.sweep import Folded, corpus, every, run
 
 TOOLS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from smg_trio.api.openai.tools import ToolChoice, parse_tool_choice, parse_tools
+from smg_trio.api.openai.chat.tools import ToolChoice, parse_tool_choice, parse_tools
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.requests import StructuredOutput
 from smg_trio.parsers.plan import AnswerPlan, plan_answer

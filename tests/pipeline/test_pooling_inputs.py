@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from smg_trio.api.openai.completions import CompletionRequest
+from smg_trio.api.openai.completions.request import CompletionRequest
+from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.api.pooling import PairsRequest
-from smg_trio.api.sampling import SamplingFields
 from smg_trio.core.errors import EngineRejected, InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import PoolingParams
 from smg_trio.pipeline.models import ServedModel

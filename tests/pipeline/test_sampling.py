@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from smg_trio.api.sampling import SamplingFields
+from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.requests import SamplingParams
 from smg_trio.pipeline.answer import with_seed_of

@@ -19,7 +19,7 @@ from smg_trio.routing.rules import RoutingRules
 from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.memory import MemoryNetwork
 from smg_trio.testing.options import EngineOptions
-from smg_trio.worker.outputs import OutputStream
+from smg_trio.worker.output_stream import OutputStream
 
 _ids = count()
 

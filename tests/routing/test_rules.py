@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from smg_trio.config import POLICIES, Settings
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
 from smg_trio.routing.breaker import BreakerLimits
@@ -21,7 +20,8 @@ from smg_trio.routing.rules import (
     routing_key_of,
     rules_of,
 )
-from smg_trio.settings_checks import check_settings
+from smg_trio.settings.checks import check_settings
+from smg_trio.settings.settings import POLICIES, Settings
 
 
 def test_the_settings_defaults_are_the_rooms_defaults():

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from smg_trio.api.openapi import document_path
-from smg_trio.config import flags_of, options
 from smg_trio.core import errors
 from smg_trio.gateway.routes import ROUTES
+from smg_trio.settings.settings import flags_of, options
 
 ROOT = Path(__file__).resolve().parents[2]
 

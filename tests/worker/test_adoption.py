@@ -17,7 +17,7 @@ from smg_trio.testing.lockstep import LockstepGroup
 from smg_trio.testing.memory import MemoryNetwork
 from smg_trio.testing.options import EngineOptions
 from smg_trio.worker.nursery import Worker
-from smg_trio.worker.outputs import OutputStream
+from smg_trio.worker.output_stream import OutputStream
 from smg_trio.worker.registrations import RegistrationFile
 
 from .harness import collect, request, tokens

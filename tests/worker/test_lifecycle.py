@@ -551,7 +551,7 @@ async def test_a_consumer_that_lags_gets_everything_in_larger_batches(
 async def test_a_consumer_that_never_reads_fails_alone(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("smg_trio.worker.outputs.PENDING_OUTPUTS_LIMIT", 50)
+    monkeypatch.setattr("smg_trio.worker.output_stream.PENDING_OUTPUTS_LIMIT", 50)
     async with memory_bench(tmp_path) as bench:
         engine = await bench.ready()
         asked = request(max_tokens=1000)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from smg_trio.api.anthropic.answer import MessageAnswer, MessageEnd, message_end
 from smg_trio.api.blocks import AnswerBlocks, BlockDelta, BlockKind, Step
 from smg_trio.api.openai.answer import ChatAnswer
-from smg_trio.api.openai.chat_events import ChatEvents
+from smg_trio.api.openai.chat.events import ChatEvents
 from smg_trio.core.events import ChoiceUpdate
 
 

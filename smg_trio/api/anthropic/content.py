@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from smg_trio.api.fields import array, describe, filled_string, mapping, one_of, refuse, string, take
-from smg_trio.api.openai.messages import Message
+from smg_trio.api.openai.chat.messages import Message
+from smg_trio.api.parameters.fields import array, describe, filled_string, mapping, one_of, refuse, string, take
 from smg_trio.core.errors import UnsupportedFeature
 
 _BILLING_HEADER: Final = "x-anthropic-billing-header"

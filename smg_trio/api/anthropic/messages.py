@@ -13,9 +13,12 @@ from typing import Any
 
 from smg_trio.api.anthropic.content import parse_system, parse_turns
 from smg_trio.api.anthropic.tools import parse_choice, parse_tools
-from smg_trio.api.constraints import read_schema
 from smg_trio.api.errors import load_json
-from smg_trio.api.fields import (
+from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.openai.chat.messages import Message
+from smg_trio.api.openai.chat.request import ChatRequest, check_template
+from smg_trio.api.parameters.constraints import read_schema
+from smg_trio.api.parameters.fields import (
     Reader,
     array_of,
     boolean,
@@ -29,11 +32,8 @@ from smg_trio.api.fields import (
     take,
     within,
 )
-from smg_trio.api.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.openai.answer import dump, encode_text
-from smg_trio.api.openai.chat import ChatRequest, check_template
-from smg_trio.api.openai.messages import Message
-from smg_trio.api.sampling import SamplingFields, parse_sampling
+from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
+from smg_trio.api.parameters.sampling import SamplingFields, parse_sampling
 from smg_trio.core.requests import StructuredOutput
 
 MIN_THINKING_BUDGET = 1024

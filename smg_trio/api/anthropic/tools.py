@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smg_trio.api.fields import array, boolean, describe, filled_string, mapping, one_of, refuse, string, take
-from smg_trio.api.openai.tools import Tool, ToolChoice, parse_tool_choice
+from smg_trio.api.openai.chat.tools import Tool, ToolChoice, parse_tool_choice
+from smg_trio.api.parameters.fields import (
+    array,
+    boolean,
+    describe,
+    filled_string,
+    mapping,
+    one_of,
+    refuse,
+    string,
+    take,
+)
 from smg_trio.core.errors import UnsupportedFeature
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.fields import Reader, one_of, read_fields
-from smg_trio.api.limits import DEFAULT_LIMITS, RequestLimits
+from smg_trio.api.parameters.fields import Reader, one_of, read_fields
+from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.pooling import PoolingAnswer, PoolingRequest, list_body, pooling_request
 
 _ENDIANNESS = {"native": "=", "little": "<", "big": ">"}

@@ -19,7 +19,7 @@ from smg_trio.api.errors import error_view, load_json
 from smg_trio.core.errors import ClientFault, SmgError, Unauthorized
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
 from smg_trio.gateway.dashboard.feed import LiveFeed, Watcher
-from smg_trio.gateway.key_ring import Access, KeyRing
+from smg_trio.gateway.security.key_ring import Access, KeyRing
 
 AUTH_LIMIT_S: Final = 10.0
 """How long an open socket may take to send its key."""

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TypeVar
 
 from smg_trio import __version__
-from smg_trio.gateway.answer_metrics import InferenceMetrics
 from smg_trio.gateway.dashboard.rates import RateMeter, Rates, TokenCount
 from smg_trio.gateway.dashboard.snapshot import (
     MAX_REQUESTS,
@@ -19,7 +18,8 @@ from smg_trio.gateway.dashboard.snapshot import (
     Observation,
     WorkerSeen,
 )
-from smg_trio.gateway.open_answers import OpenAnswer
+from smg_trio.gateway.generation.in_flight import OpenAnswer
+from smg_trio.gateway.observability.generation_metrics import InferenceMetrics
 from smg_trio.gateway.state import Gateway
 
 Item = TypeVar("Item")

@@ -7,14 +7,14 @@ import time
 import trio
 
 from smg_trio.api.openai.answer import ChatAnswer
-from smg_trio.api.openai.chat import ChatRequest, parse_chat_request
-from smg_trio.api.openai.chat_fold import ChatFold
-from smg_trio.api.openai.chat_stream import ChatChunkWriter
+from smg_trio.api.openai.chat.fold import ChatFold
+from smg_trio.api.openai.chat.request import ChatRequest, parse_chat_request
+from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.api.sse import CONTENT_TYPE
-from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
-from smg_trio.gateway.engine_hints import engine_hints
+from smg_trio.core.random_digits import random_digits
+from smg_trio.gateway.generation.engine_hints import engine_hints
+from smg_trio.gateway.generation.session import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.random_digits import random_digits
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.prepare import PreparedRequest
 

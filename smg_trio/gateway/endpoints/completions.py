@@ -7,13 +7,13 @@ import time
 
 import trio
 
-from smg_trio.api.openai.completions import CompletionRequest, parse_completion_request
-from smg_trio.api.openai.completions_fold import CompletionFold
-from smg_trio.api.openai.completions_pieces import AnsweredPrompt, CompletionAnswer
-from smg_trio.api.openai.completions_stream import CompletionChunkWriter
-from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
+from smg_trio.api.openai.completions.fold import CompletionFold
+from smg_trio.api.openai.completions.pieces import AnsweredPrompt, CompletionAnswer
+from smg_trio.api.openai.completions.request import CompletionRequest, parse_completion_request
+from smg_trio.api.openai.completions.stream import CompletionChunkWriter
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
-from smg_trio.gateway.engine_hints import engine_hints
+from smg_trio.gateway.generation.engine_hints import engine_hints
+from smg_trio.gateway.generation.session import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.models import ServedModel

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from secrets import token_hex
 
-from smg_trio.api.openai.stored import (
+from smg_trio.api.openai.responses.stored import (
     added_items_body,
     conversation_body,
     conversation_deleted_body,
@@ -20,8 +20,8 @@ from smg_trio.api.openai.stored import (
 )
 from smg_trio.core.conversations import StoredConversation
 from smg_trio.core.errors import NotFound
+from smg_trio.gateway.generation.responses_run import needs_history
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.responding import needs_history
 from smg_trio.gateway.state import Gateway
 
 

@@ -31,7 +31,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import EngineDead, EngineFault, SmgError, UnsupportedFeature
 from smg_trio.gateway.http import Request, Response, json_response, text_response
 from smg_trio.gateway.state import Gateway
-from smg_trio.worker.administration import Engine, call_all, call_each, engines_of
+from smg_trio.routing.administration import Engine, call_all, call_each, engines_of
 from smg_trio.worker.nursery import Worker
 
 QUICK_LIMIT_S = 30.0

@@ -8,9 +8,9 @@ import trio
 
 from smg_trio.api.generate import parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
-from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
-from smg_trio.gateway.engine_hints import engine_hints
+from smg_trio.gateway.generation.engine_hints import engine_hints
+from smg_trio.gateway.generation.session import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 

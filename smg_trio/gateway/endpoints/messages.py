@@ -11,9 +11,9 @@ from smg_trio.api.anthropic.errors import messages_error_event
 from smg_trio.api.anthropic.fold import MessageFold
 from smg_trio.api.anthropic.messages import count_tokens_body, parse_count_tokens_request, parse_messages_request
 from smg_trio.api.anthropic.stream import PING, MessageEventWriter
-from smg_trio.gateway.answering import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
-from smg_trio.gateway.engine_hints import engine_hints
+from smg_trio.gateway.generation.engine_hints import engine_hints
+from smg_trio.gateway.generation.session import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 

@@ -24,11 +24,11 @@ from smg_trio.api.pooling import (
 )
 from smg_trio.core.errors import NoReadyWorker, SmgError
 from smg_trio.core.events import Usage
-from smg_trio.gateway.answering import RequestTimeout
-from smg_trio.gateway.current_trace import current as current_trace
+from smg_trio.gateway.generation.in_flight import OpenPooling
+from smg_trio.gateway.generation.session import RequestTimeout
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.key_limits import current_place
-from smg_trio.gateway.open_answers import OpenPooling
+from smg_trio.gateway.observability.current_trace import current as current_trace
+from smg_trio.gateway.security.key_limits import current_place
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.pooling import PoolingJob, find_scoring_task, pool, require_task
 from smg_trio.pipeline.pooling_inputs import (

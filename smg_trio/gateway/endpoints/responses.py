@@ -8,10 +8,9 @@ from secrets import token_hex
 
 import trio
 
-from smg_trio.api.openai.responses import parse_responses_request
-from smg_trio.api.openai.responses_fold import ResponseFold
-from smg_trio.api.openai.responses_stream import ResponseEventWriter
-from smg_trio.api.openai.stored import (
+from smg_trio.api.openai.responses.fold import ResponseFold
+from smg_trio.api.openai.responses.request import parse_responses_request
+from smg_trio.api.openai.responses.stored import (
     cancelled,
     page_body,
     parse_page,
@@ -19,14 +18,15 @@ from smg_trio.api.openai.stored import (
     response_deleted_body,
     response_not_found,
 )
+from smg_trio.api.openai.responses.stream import ResponseEventWriter
 from smg_trio.core.conversations import StoredResponse
-from smg_trio.gateway.answering import AnswerStream, StreamStyle, fold_answer
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
-from smg_trio.gateway.engine_hints import engine_hints
+from smg_trio.gateway.generation.engine_hints import engine_hints
+from smg_trio.gateway.generation.response_ids import id_in_use
+from smg_trio.gateway.generation.responses_run import Responding, needs_history
+from smg_trio.gateway.generation.session import AnswerStream, StreamStyle, fold_answer
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.key_limits import current_place
-from smg_trio.gateway.responding import Responding, needs_history
-from smg_trio.gateway.response_ids import id_in_use
+from smg_trio.gateway.security.key_limits import current_place
 from smg_trio.gateway.state import Gateway
 
 

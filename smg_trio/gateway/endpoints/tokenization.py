@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from smg_trio.api.openai.chat import ChatRequest
-from smg_trio.api.sampling import SamplingFields
+from smg_trio.api.openai.chat.request import ChatRequest
+from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.api.tokenize import (
     TokenizeRequest,
     detokenize_batch_body,

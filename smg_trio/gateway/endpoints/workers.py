@@ -26,7 +26,7 @@ from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.models import model_of_worker
 from smg_trio.gateway.state import Gateway
 from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
-from smg_trio.settings_checks import dp_aware_refusal
+from smg_trio.settings.checks import dp_aware_refusal
 
 logger = logging.getLogger("smg_trio.gateway")
 

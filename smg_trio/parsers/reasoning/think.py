@@ -9,7 +9,7 @@ from typing import Final
 from smg_trio.parsers.base import ScriptParser, ToolParser
 from smg_trio.parsers.scanner import MarkerScanner, scanner_for
 from smg_trio.parsers.suffixes import Suffixed, without_suffixes
-from smg_trio.parsers.tape import Emit, Steps, expect, skip_space
+from smg_trio.parsers.text_cursor import Emit, Steps, expect, skip_space
 
 # Two signs in a row, so that a thought that begins with a bracket or a brace stays a thought.
 _JSON_HEAD: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"])')

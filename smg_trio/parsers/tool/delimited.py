@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import ValueReader, escape
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Emit, Steps, Tape, expect, read_name, skip_space
+from smg_trio.parsers.text_cursor import Emit, Steps, Tape, expect, read_name, skip_space
 
 
 @dataclass(frozen=True, slots=True)

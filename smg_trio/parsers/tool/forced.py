@@ -10,7 +10,7 @@ from collections.abc import Set
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.call_object import CallKeys, read_call
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Steps, read_until, skip_space
+from smg_trio.parsers.text_cursor import Steps, read_until, skip_space
 
 _GAP_LIMIT = 64
 _NOTHING = scanner_for()

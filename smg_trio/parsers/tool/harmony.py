@@ -15,7 +15,7 @@ from typing import ClassVar
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import quoted
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Emit, Steps, ahead, read_head, read_until, skip_space
+from smg_trio.parsers.text_cursor import Emit, Steps, ahead, read_head, read_until, skip_space
 
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
 _HEADS = ("<|start|>", "<|channel|>", "<|constrain|>")

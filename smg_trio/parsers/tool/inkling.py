@@ -7,7 +7,7 @@ from typing import ClassVar
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.call_object import CallKeys, read_call
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Steps, expect, peek, read_name, read_until, skip_space
+from smg_trio.parsers.text_cursor import Steps, expect, peek, read_name, read_until, skip_space
 
 _BLOCK = "<|message_model|>"
 _END = "<|end_message|>"

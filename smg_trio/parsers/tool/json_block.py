@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from smg_trio.parsers.base import MOST_ATTEMPTS, ToolParser, ToolSchemas
 from smg_trio.parsers.call_object import CallKeys, read_call, read_keyed_call
 from smg_trio.parsers.scanner import HeadScanner, Scanner, head_scanner_for, scanner_for
-from smg_trio.parsers.tape import Steps, expect, skip_space
+from smg_trio.parsers.text_cursor import Steps, expect, skip_space
 
 _BARE = ("{", "[")
 _FURTHER_KEYS = frozenset({"type", "id"})

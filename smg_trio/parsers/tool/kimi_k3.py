@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from smg_trio.parsers.base import ToolSchemas
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Steps, peek, read_until
+from smg_trio.parsers.text_cursor import Steps, peek, read_until
 from smg_trio.parsers.tool.xml_block import XmlFormat, XmlParser
 
 KIMI_K3 = XmlFormat(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smg_trio.parsers.base import ToolSchemas
-from smg_trio.parsers.tape import Steps, expect, read_name, skip_space
+from smg_trio.parsers.text_cursor import Steps, expect, read_name, skip_space
 from smg_trio.parsers.tool.json_block import JsonBlockFormat, JsonBlockParser
 
 MISTRAL = JsonBlockFormat(("[TOOL_CALLS]",), special=True)

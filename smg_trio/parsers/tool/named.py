@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Steps, expect, read_name, skip_space
+from smg_trio.parsers.text_cursor import Steps, expect, read_name, skip_space
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any, Final
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import quoted
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Steps, ahead, expect, read_head, read_until, skip_space
-from smg_trio.parsers.typed import ANY_TYPE, ArgumentWriter, cast, schema_types
+from smg_trio.parsers.text_cursor import Steps, ahead, expect, read_head, read_until, skip_space
+from smg_trio.parsers.typed_parameters import ANY_TYPE, ArgumentWriter, cast, schema_types
 
 _NAMESPACE: Final = "]<]minimax[>["
 _BLOCK_OPEN: Final = _NAMESPACE + "<tool_call>"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from smg_trio.parsers.base import MOST_ATTEMPTS, ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import quoted
 from smg_trio.parsers.scanner import HeadScanner, Scanner, head_scanner_for, scanner_for
-from smg_trio.parsers.tape import Steps, expect, peek, read_name, read_value, skip_space
+from smg_trio.parsers.text_cursor import Steps, expect, peek, read_name, read_value, skip_space
 
 
 @dataclass(frozen=True, slots=True)

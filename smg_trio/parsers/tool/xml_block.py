@@ -14,8 +14,18 @@ from dataclasses import dataclass
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.call_object import read_call
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.tape import Steps, ahead, expect, head_ahead, peek, read_head, read_name, read_until, skip_space
-from smg_trio.parsers.typed import ANY_TYPE, ArgumentWriter, schema_types
+from smg_trio.parsers.text_cursor import (
+    Steps,
+    ahead,
+    expect,
+    head_ahead,
+    peek,
+    read_head,
+    read_name,
+    read_until,
+    skip_space,
+)
+from smg_trio.parsers.typed_parameters import ANY_TYPE, ArgumentWriter, schema_types
 
 _ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _HEAD_LIMIT = 300

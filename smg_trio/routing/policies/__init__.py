@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 from smg_trio.routing.policies.base import Policy, RoutingContext
 from smg_trio.routing.policies.cache_aware import CacheAware, CacheAwareKnobs
-from smg_trio.routing.policies.chance import PowerOfTwo, RandomChoice
 from smg_trio.routing.policies.hashing import ConsistentHashing, PrefixHash, PrefixHashKnobs
 from smg_trio.routing.policies.least_load import LeastLoad
+from smg_trio.routing.policies.manual import StickyKnobs, StickySessions, manual
 from smg_trio.routing.policies.passthrough import Passthrough
+from smg_trio.routing.policies.random import PowerOfTwo, RandomChoice
 from smg_trio.routing.policies.round_robin import RoundRobin
-from smg_trio.routing.policies.sticky import StickyKnobs, StickySessions, manual
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from smg_trio.routing.policies.base import C, Policy, RoutingContext
-from smg_trio.routing.policies.rendezvous import Rendezvous, stable_hash
+from smg_trio.routing.policies.consistent_hashing import Rendezvous, stable_hash
 from smg_trio.routing.policies.token_bytes import token_bytes
 
 

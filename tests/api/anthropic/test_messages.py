@@ -16,7 +16,7 @@ from smg_trio.api.anthropic.messages import (
     parse_count_tokens_request,
     parse_messages_request,
 )
-from smg_trio.api.limits import RequestLimits
+from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedFeature
 
 HI = [{"role": "user", "content": "hi"}]

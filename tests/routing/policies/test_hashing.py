@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 from smg_trio.routing.policies import ConsistentHashing, PrefixHash, PrefixHashKnobs
-from smg_trio.routing.policies.rendezvous import stable_hash
+from smg_trio.routing.policies.consistent_hashing import stable_hash
 from tests.routing.policies.fleet import choose, fleet
 
 KEYS = [f"user-{number}" for number in range(2000)]

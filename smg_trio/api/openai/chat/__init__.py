@@ -1,0 +1,1 @@
+"""``/v1/chat/completions``: request, events, stream and fold."""

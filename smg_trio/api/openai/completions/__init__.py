@@ -1,0 +1,1 @@
+"""``/v1/completions``: request, pieces, stream and fold."""

@@ -1,0 +1,1 @@
+"""``/v1/responses`` and ``/v1/conversations``: request, items, output, stream, fold and what is stored."""

@@ -1,0 +1,41 @@
+"""Responses in one piece: the same updates as a stream, folded into one response object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.openai.responses.object import ResponseAnswer, failed_end, response_value
+from smg_trio.api.openai.responses.output import ResponseOutput
+from smg_trio.core.events import ChoiceUpdate, Usage
+
+
+class ResponseFold:
+    """Gathers the updates of a response, then writes its body."""
+
+    __slots__ = ("_answer", "_output")
+
+    def __init__(self, answer: ResponseAnswer) -> None:
+        self._answer = answer
+        self._output = ResponseOutput(answer)
+
+    def feed(self, update: ChoiceUpdate) -> None:
+        """Add one update."""
+        self._output.steps(update)
+
+    def fail(self, exc: BaseException) -> None:
+        """The response failed: what a background response shows instead of an HTTP error."""
+        self._output.fail(failed_end(exc))
+
+    def not_stored(self) -> None:
+        """The response could not be kept: it is shown so from now on."""
+        self._answer = self._answer.not_stored()
+
+    def response(self, usage: Usage | None = None) -> dict[str, Any]:
+        """The response object as it is now: what is to be stored."""
+        output = self._output
+        return response_value(self._answer, output.end, output.values(), usage, output.kv_transfer_params)
+
+    def body(self, usage: Usage) -> bytes:
+        """The whole response as JSON."""
+        return encode_text(dump(self.response(usage)))

@@ -1,0 +1,62 @@
+"""Items to chat messages, as vLLM 0.32 (``entrypoints/openai/responses/utils.py``) renders them.
+
+What one assistant turn said comes in several items (a thought, a text, calls); they become one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from smg_trio.api.openai.chat.messages import Message
+from smg_trio.core.conversations import Item
+
+
+def messages_of(items: Iterable[Item]) -> list[Message]:
+    """The conversation that complete items (see `items.parse_items`) without references make."""
+    messages: list[Message] = []
+    for item in items:
+        kind = item["type"]
+        if kind == "function_call_output":
+            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _joined(item["output"], "\n")})
+        elif kind == "function_call":
+            _turn(messages).setdefault("tool_calls", []).append(_call(item))
+        elif kind == "reasoning":
+            _say(messages, "reasoning", _joined(item.get("content") or item["summary"]))
+        elif item["role"] == "assistant":
+            _say(messages, "content", _joined(item["content"]))
+        else:
+            messages.append({"role": item["role"], "content": _user_content(item["content"])})
+    return messages
+
+
+def _turn(messages: list[Message]) -> Message:
+    """The assistant's message that is still going on, or a new one."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant"})
+    return messages[-1]
+
+
+def _say(messages: list[Message], key: str, text: str) -> None:
+    turn = _turn(messages)
+    if key in turn:
+        turn = {"role": "assistant"}
+        messages.append(turn)
+    turn[key] = text
+
+
+def _call(item: Item) -> dict[str, Any]:
+    function = {"name": item["name"], "arguments": item["arguments"]}
+    return {"id": item["call_id"], "type": "function", "function": function}
+
+
+def _joined(content: str | list[Item], separator: str = "") -> str:
+    if isinstance(content, str):
+        return content
+    return separator.join([part.get("text") or part.get("refusal") or "" for part in content])
+
+
+def _user_content(parts: list[Item]) -> str | list[Message]:
+    if len(parts) == 1:
+        return str(parts[0]["text"])
+    return [{"type": "text", "text": part["text"]} for part in parts]

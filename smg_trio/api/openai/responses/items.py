@@ -1,0 +1,211 @@
+"""Items of the Responses API: what clients send, in the form in which it is kept and listed.
+
+An item comes out complete (id, type, status), so that it can be stored, shown again and rendered without another look
+at the request. Only kinds that need nothing but this gateway are known; those of hosted tools are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
+from typing import Any, Final
+
+from smg_trio.api.parameters.fields import (
+    Reader,
+    array,
+    array_of,
+    describe,
+    filled_string,
+    mapping,
+    one_of,
+    read_fields,
+    refuse,
+    string,
+    take,
+)
+from smg_trio.core.conversations import Item
+from smg_trio.core.errors import UnsupportedFeature
+
+MakeId = Callable[[str], str]
+_STATUS: Final = one_of(("in_progress", "completed", "incomplete"))
+_MAX_METADATA: Final = 16
+_SHOWN_ID_CHARS: Final = 256
+
+
+def make_item_id(prefix: str) -> str:
+    """A new id: ``msg_``, ``rs_``, ``fc_`` ... and 48 hex digits."""
+    return f"{prefix}_{token_hex(24)}"
+
+
+def parse_input(value: Any, make_id: MakeId, param: str = "input") -> list[Item]:
+    """``input``: one text of the user's, or items.
+
+    Raises:
+        InvalidRequest: naming the item or part.
+        UnsupportedFeature: for items of hosted tools, and for media.
+    """
+    if isinstance(value, str):
+        return [_message({"role": "user", "content": value}, param, make_id)]
+    if not isinstance(value, list):
+        raise refuse(param, f"expected a string or an array of items, got {describe(value)}")
+    return parse_items(value, make_id, param)
+
+
+def parse_items(value: Any, make_id: MakeId, param: str = "items", *, maximum: int | None = None) -> list[Item]:
+    """An array of items; see `parse_input`."""
+
+    def read(item: Any, path: str) -> Item:
+        return _item(mapping(item, path), path, make_id)
+
+    return array_of(read, maximum=maximum)(value, param)
+
+
+def resolve_references(items: Sequence[Item], known: Mapping[str, Item], param: str = "input") -> list[Item]:
+    """The items with every ``item_reference`` replaced by the item it names.
+
+    Raises:
+        InvalidRequest: a reference to an item that is not known.
+    """
+    resolved = []
+    for index, item in enumerate(items):
+        if item["type"] != "item_reference":
+            resolved.append(item)
+        elif (found := known.get(item["id"])) is not None:
+            resolved.append(found)
+        else:
+            # In full: 40 characters, as elsewhere, do not tell ids apart.
+            raise refuse(
+                f"{param}[{index}].id",
+                f"no item with the id '{item['id'][:_SHOWN_ID_CHARS]}' is kept; send the item itself",
+            )
+    return resolved
+
+
+def read_metadata(value: Any, param: str) -> dict[str, str]:
+    """OpenAI's metadata: at most 16 texts of at most 512 characters, under keys of at most 64."""
+    pairs = mapping(value, param)
+    if len(pairs) > _MAX_METADATA:
+        raise refuse(param, f"at most {_MAX_METADATA} pairs are allowed, got {len(pairs)}")
+    for key, text in pairs.items():
+        if len(key) > 64 or len(string(text, f"{param}.{key}")) > 512:
+            raise refuse(f"{param}.{key}", "keys may have 64 characters at most, values 512")
+    return pairs
+
+
+def required(obj: Mapping[str, Any], key: str, reader: Reader, param: str) -> Any:
+    """A key that must be there."""
+    if obj.get(key) is None:
+        raise refuse(f"{param}.{key}", "is required")
+    return reader(obj[key], f"{param}.{key}")
+
+
+def _item(item: Item, param: str, make_id: MakeId) -> Item:
+    kind = take(item, "type", string, prefix=f"{param}.")
+    if kind is None:
+        kind = "message" if "role" in item else "item_reference"
+    reader = _ITEM_READERS.get(kind)
+    if reader is None:
+        raise UnsupportedFeature(f"{param}: items of type {describe(kind)} are not supported.", param=f"{param}.type")
+    return reader(item, param, make_id)
+
+
+def _message(item: Item, param: str, make_id: MakeId) -> Item:
+    role = required(item, "role", one_of(("user", "assistant", "system", "developer")), param)
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {
+        "id": _id(item, param, make_id, "msg"),
+        "type": "message",
+        "role": role,
+        "status": take(item, "status", _STATUS, prefix=f"{param}.") or "completed",
+        "content": _content(item.get("content"), f"{param}.content", kind),
+    }
+
+
+def _content(value: Any, param: str, kind: str) -> list[Item]:
+    if value is None:
+        raise refuse(param, "is required")
+    if isinstance(value, str):
+        return [_text_part(value, kind)]
+    if not isinstance(value, list):
+        raise refuse(param, f"expected a string or an array of parts, got {describe(value)}")
+    return [_part(mapping(part, f"{param}[{i}]"), f"{param}[{i}]", kind) for i, part in enumerate(value)]
+
+
+def _part(part: Item, param: str, kind: str) -> Item:
+    found = required(part, "type", string, param)
+    if found == "refusal" and kind == "output_text":
+        return {"type": "refusal", "refusal": required(part, "refusal", string, param)}
+    if found not in _TEXT_PARTS:
+        raise UnsupportedFeature(f"{param}: content of type {describe(found)} is not supported.", param=param)
+    return _text_part(required(part, "text", string, param), kind)
+
+
+def _text_part(text: str, kind: str) -> Item:
+    if kind == "output_text":
+        return {"type": kind, "text": text, "annotations": []}
+    return {"type": kind, "text": text}
+
+
+def _function_call(item: Item, param: str, make_id: MakeId) -> Item:
+    return {
+        "id": _id(item, param, make_id, "fc"),
+        "type": "function_call",
+        "call_id": required(item, "call_id", filled_string, param),
+        "name": required(item, "name", filled_string, param),
+        "arguments": required(item, "arguments", string, param),
+        "status": take(item, "status", _STATUS, prefix=f"{param}.") or "completed",
+    }
+
+
+def _function_call_output(item: Item, param: str, make_id: MakeId) -> Item:
+    output = item.get("output")
+    if not isinstance(output, str):
+        output = _content(output, f"{param}.output", "input_text")
+    return {
+        "id": _id(item, param, make_id, "fco"),
+        "type": "function_call_output",
+        "call_id": required(item, "call_id", filled_string, param),
+        "output": output,
+        "status": take(item, "status", _STATUS, prefix=f"{param}.") or "completed",
+    }
+
+
+def _reasoning(item: Item, param: str, make_id: MakeId) -> Item:
+    summary = _thought_parts(item.get("summary"), f"{param}.summary", "summary_text")
+    content = _thought_parts(item.get("content"), f"{param}.content", "reasoning_text")
+    if item.get("encrypted_content") is not None and not (summary or content):
+        raise UnsupportedFeature(f"{param}: encrypted content is not supported.", param=f"{param}.encrypted_content")
+    return {
+        "id": _id(item, param, make_id, "rs"),
+        "type": "reasoning",
+        "summary": summary,
+        "content": content,
+        "status": take(item, "status", _STATUS, prefix=f"{param}.") or "completed",
+    }
+
+
+def _thought_parts(value: Any, param: str, kind: str) -> list[Item]:
+    parts = []
+    for index, part in enumerate(() if value is None else array(value, param)):
+        path = f"{param}[{index}]"
+        read_fields(mapping(part, path), {"type": one_of((kind,))}, prefix=f"{path}.")
+        parts.append({"type": kind, "text": required(part, "text", string, path)})
+    return parts
+
+
+def _item_reference(item: Item, param: str, make_id: MakeId) -> Item:
+    return {"type": "item_reference", "id": required(item, "id", filled_string, param)}
+
+
+def _id(item: Item, param: str, make_id: MakeId, prefix: str) -> str:
+    return take(item, "id", filled_string, prefix=f"{param}.") or make_id(prefix)
+
+
+_TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
+_ITEM_READERS: Final[Mapping[str, Callable[[Item, str, MakeId], Item]]] = {
+    "message": _message,
+    "function_call": _function_call,
+    "function_call_output": _function_call_output,
+    "reasoning": _reasoning,
+    "item_reference": _item_reference,
+}

@@ -1,0 +1,187 @@
+"""Updates to output items: the one step that streamed and folded responses share.
+
+Each block of the answer is an item: a thought is a ``reasoning`` item, text a ``message``, a call a ``function_call``.
+Log probabilities belong to the text they are of: those of tokens whose text is still held back wait for it, those of
+thoughts and calls have no place in this API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smg_trio.api.blocks import AnswerBlocks, BlockDelta, BlockKind, BlockStart, Step
+from smg_trio.api.openai.answer import ChatAnswer, logprob_entries
+from smg_trio.api.openai.chat.events import CallStart, ChatEvents
+from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd
+from smg_trio.core.conversations import Item
+from smg_trio.core.events import ChoiceFinish, ChoiceUpdate
+from smg_trio.core.outputs import FinishReason
+
+_PREFIXES: dict[BlockKind, str] = {"text": "msg", "thought": "rs", "call": "fc"}
+
+
+@dataclass(slots=True)
+class OutputItem:
+    """One item as far as it has come.
+
+    Attributes:
+        logprobs: JSON texts of entries, one per delta that had any.
+    """
+
+    item_id: str
+    kind: BlockKind
+    call: CallStart | None = None
+    pieces: list[str] = field(default_factory=list)
+    logprobs: list[str] | None = None
+    status: str = "in_progress"
+
+    @property
+    def text(self) -> str:
+        """All of its text so far."""
+        return "".join(self.pieces)
+
+    def part(self) -> Item:
+        """Its content part: a text, a thought."""
+        if self.kind == "thought":
+            return {"type": "reasoning_text", "text": self.text}
+        logprobs = None if self.logprobs is None else self.logprob_values()
+        return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": self.text}
+
+    def logprob_values(self) -> list[dict[str, Any]]:
+        """Its log probabilities."""
+        return list(json.loads(f"[{','.join(self.logprobs or ())}]"))
+
+    def value(self) -> Item:
+        """The item; while it is in progress, without content parts, since these are added by events of their own."""
+        common = {"id": self.item_id, "status": self.status}
+        if self.call is not None:
+            call = self.call
+            facts = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": self.text}
+            return {**facts, **common}
+        content = [] if self.status == "in_progress" else [self.part()]
+        if self.kind == "thought":
+            return {"type": "reasoning", "summary": [], "content": content, "encrypted_content": None, **common}
+        return {"type": "message", "role": "assistant", "content": content, **common}
+
+
+@dataclass(frozen=True, slots=True)
+class TextLogprobs:
+    """Entries (JSON text, joined) for the delta that follows."""
+
+    entries: str
+
+
+class ResponseOutput:
+    """The output of one response.
+
+    Attributes:
+        items: in order; the last one may be in progress.
+        end: how the response ended, once it has.
+        kv_transfer_params: what the engine handed back.
+    """
+
+    __slots__ = ("_answer", "_blocks", "_waiting", "end", "items", "kv_transfer_params")
+
+    def __init__(self, answer: ResponseAnswer) -> None:
+        shown = ChatAnswer(
+            response_id=answer.response_id,
+            model=answer.model,
+            created=answer.created_at,
+            parallel_tool_calls=answer.parallel_tool_calls,
+            show_reasoning=answer.show_reasoning,
+            make_call_id=answer.make_call_id,
+        )
+        self._answer = answer
+        self._blocks = AnswerBlocks(ChatEvents(shown))
+        self._waiting: list[str] = []
+        self.items: list[OutputItem] = []
+        self.end = ResponseEnd("in_progress")
+        self.kv_transfer_params: dict[str, object] | None = None
+
+    @property
+    def open_item(self) -> OutputItem | None:
+        """The item that is in progress."""
+        return self.items[-1] if self.items and self.items[-1].status == "in_progress" else None
+
+    def steps(self, update: ChoiceUpdate) -> list[Step | TextLogprobs]:
+        """What one update adds. A `TextLogprobs` precedes the text delta it belongs to."""
+        steps = self._blocks.steps(update.events)
+        fresh = ""
+        if update.logprobs:
+            fresh = logprob_entries(update.logprobs, self._answer.top_logprobs, False)
+        if update.kv_transfer_params is not None:
+            self.kv_transfer_params = update.kv_transfer_params
+        if update.finish is not None:
+            steps += self._blocks.finish()
+            self.end = _end(update.finish)
+        shown: list[Step | TextLogprobs] = []
+        for step in steps:
+            if fresh and isinstance(step, BlockDelta) and step.kind == "text":
+                self._waiting.append(fresh)
+                fresh = ""
+            self._apply(step, shown)
+        if fresh and self._blocks.kind in ("text", None):
+            self._waiting.append(fresh)
+        if update.finish is not None:
+            self._finish(update.finish)
+        return shown
+
+    def _apply(self, step: Step, shown: list[Step | TextLogprobs]) -> None:
+        if isinstance(step, BlockStart):
+            if step.kind != "text":
+                self._waiting.clear()
+            item_id = self._answer.make_id(_PREFIXES[step.kind])
+            self.items.append(OutputItem(item_id, step.kind, step.call))
+        elif isinstance(step, BlockDelta):
+            self.items[-1].pieces.append(step.text)
+            if step.kind == "text" and self._waiting:
+                shown.append(TextLogprobs(self._take_waiting()))
+        else:
+            self._stop(self.items[-1])
+        shown.append(step)
+
+    def _stop(self, item: OutputItem) -> None:
+        item.status = "completed"
+        if item.kind == "text" and self._waiting:
+            self._take_waiting()
+        self._waiting.clear()
+
+    def _take_waiting(self) -> str:
+        entries = ",".join(self._waiting)
+        self._waiting.clear()
+        item = self.items[-1]
+        item.logprobs = [*(item.logprobs or ()), entries]
+        return entries
+
+    def _finish(self, finish: ChoiceFinish) -> None:
+        """What the last update's tokens say of the last item, which has stopped by now.
+
+        A stop string that cut a call short must not look like a call that may be run.
+        """
+        item = self.items[-1]
+        if item.kind == "text" and self._waiting:
+            self._take_waiting()
+        is_cut = item.kind == "call" and isinstance(finish.stop_reason, str) and not self._blocks.last_call_is_whole
+        if is_cut or self.end.status == "incomplete":
+            item.status = "incomplete"
+
+    def fail(self, end: ResponseEnd) -> None:
+        """End a response in another way than by a finish; an item in progress stays as far as it has come."""
+        self.end = end
+        if (item := self.open_item) is not None:
+            item.status = "incomplete"
+
+    def values(self) -> Sequence[Item]:
+        """All items as JSON values."""
+        return [item.value() for item in self.items]
+
+
+def _end(finish: ChoiceFinish) -> ResponseEnd:
+    if finish.reason is FinishReason.LENGTH:
+        return ResponseEnd("incomplete", "max_output_tokens")
+    if finish.reason in (FinishReason.STOP, FinishReason.REPETITION):
+        return ResponseEnd("completed")
+    return ResponseEnd("failed", error={"code": "server_error", "message": "The engine ended the answer early."})

@@ -1,0 +1,301 @@
+"""``POST /v1/responses``: body to `ResponsesRequest`.
+
+Fields, defaults and refusals are those of OpenAI and of vLLM 0.32's ``ResponsesRequest``; beside these, every sampling
+field of the chat API works (load tools and frameworks send ``ignore_eos``, ``seed``, ``stop``, ...). Unknown fields are
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from smg_trio.api.errors import load_json
+from smg_trio.api.openai.chat.request import EFFORTS, ChatRequest, check_template, read_request_id, refuse_media_options
+from smg_trio.api.openai.responses.item_messages import messages_of
+from smg_trio.api.openai.responses.items import MakeId, make_item_id, parse_input, read_metadata, resolve_references
+from smg_trio.api.openai.responses.tools import flat_tool, parse_flat_choice, parse_flat_tools
+from smg_trio.api.parameters.constraints import read_schema
+from smg_trio.api.parameters.fields import (
+    Reader,
+    array_of,
+    boolean,
+    filled_string,
+    integer,
+    mapping,
+    one_of,
+    read_fields,
+    refuse,
+    string,
+    within,
+)
+from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
+from smg_trio.api.parameters.sampling import SamplingFields, candidates, parse_sampling
+from smg_trio.core.conversations import Item
+from smg_trio.core.errors import UnsupportedFeature
+from smg_trio.core.requests import StructuredOutput
+
+_INCLUDABLE = (
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+)
+_SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsesRequest:
+    """A validated Responses request.
+
+    Attributes:
+        input: what this request brings, as complete items; may hold ``item_reference`` items, to be resolved with
+            `items.resolve_references`.
+        base: the request in chat terms, without a conversation; see `chat`.
+        previous_response_id, conversation: what this request goes on from; at most one is set.
+        store: whether the response is kept.
+        store_required: whether an answer that cannot be kept is of no use: it was asked for with ``store: true``, in
+            the background or for a conversation.
+        background: answered at once, generated on its own; only with ``store``.
+        shown: the members of the response object that repeat the request.
+        generate: False only prepares (WebSocket mode).
+        logprobs: whether log probabilities are shown; how many candidates is ``base.sampling.logprobs``.
+        request_id: the client's own id for the response.
+    """
+
+    input: list[Item]
+    base: ChatRequest
+    previous_response_id: str | None = None
+    conversation: str | None = None
+    instructions: str | None = None
+    store: bool = True
+    store_required: bool = False
+    background: bool = False
+    stream: bool = False
+    logprobs: bool = False
+    generate: bool = True
+    request_id: str | None = None
+    shown: Mapping[str, Any] = field(default_factory=dict)
+
+    def chat(self, history: Sequence[Item] = (), own: Sequence[Item] | None = None) -> ChatRequest:
+        """The whole conversation in chat terms.
+
+        Args:
+            history: items from before this request, oldest first.
+            own: this request's items, if their references go beyond the history and were resolved; else `input`.
+
+        Raises:
+            InvalidRequest: there is nothing to answer, or a reference leads nowhere.
+        """
+        known = {item["id"]: item for item in history}
+        items = [*history, *resolve_references(self.input if own is None else own, known)]
+        messages = messages_of(items)
+        if not messages:
+            raise refuse("input", "must not be empty")
+        is_continued = items[-1]["type"] == "message" and _is_unfinished_turn(items[-1])
+        if self.instructions:
+            messages.insert(0, {"role": "system", "content": self.instructions})
+        return replace(
+            self.base,
+            messages=messages,
+            add_generation_prompt=not is_continued,
+            continue_final_message=is_continued,
+        )
+
+
+def _is_unfinished_turn(item: Item) -> bool:
+    """vLLM's rule: an assistant's text that says it is not complete is to be gone on with."""
+    return bool(item["role"] == "assistant" and item["status"] != "completed")
+
+
+def parse_responses_request(
+    body: bytes, limits: RequestLimits = DEFAULT_LIMITS, make_id: MakeId = make_item_id
+) -> ResponsesRequest:
+    """Read and validate a Responses body.
+
+    Raises:
+        InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
+        UnsupportedFeature: for hosted tools and their items, media, prompt templates and beam search.
+    """
+    return responses_request_from(load_json(body), limits, make_id)
+
+
+def responses_request_from(
+    obj: Mapping[str, Any], limits: RequestLimits = DEFAULT_LIMITS, make_id: MakeId = make_item_id
+) -> ResponsesRequest:
+    """Validate a Responses body that is already JSON."""
+    found = read_fields(obj, _READERS)
+    _check_combinations(obj, found)
+    check_template(found, limits)
+    refuse_media_options(obj)
+    logprobs = "message.output_text.logprobs" in found.get("include", ())
+    sampling = _sampling(obj, found, limits, logprobs=logprobs)
+    return ResponsesRequest(
+        input=_input(obj, found, make_id),
+        base=_base(obj, found, sampling, logprobs=logprobs),
+        previous_response_id=found.get("previous_response_id"),
+        conversation=found.get("conversation"),
+        instructions=found.get("instructions"),
+        store=found.get("store", True),
+        store_required=any(found.get(field) for field in ("store", "background", "conversation")),
+        background=found.get("background", False),
+        stream=found.get("stream", False),
+        logprobs=logprobs,
+        generate=found.get("generate", True),
+        request_id=found.get("request_id"),
+        shown=_shown(obj, found),
+    )
+
+
+def _check_combinations(obj: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    if obj.get("prompt") is not None:
+        raise UnsupportedFeature("Prompt templates are not supported.", param="prompt")
+    if found.get("background") and not found.get("store", True):
+        raise refuse("background", "can only be used when 'store' is true")
+    if "conversation" in found and "previous_response_id" in found:
+        raise refuse("previous_response_id", "cannot be used together with 'conversation'")
+
+
+def _input(obj: Mapping[str, Any], found: Mapping[str, Any], make_id: MakeId) -> list[Item]:
+    value = obj.get("input")
+    if value is None and found.keys().isdisjoint(("previous_response_id", "conversation")):
+        raise refuse("input", "is required")
+    return [] if value is None else parse_input(value, make_id)
+
+
+def _base(obj: Mapping[str, Any], found: Mapping[str, Any], sampling: SamplingFields, *, logprobs: bool) -> ChatRequest:
+    tools = parse_flat_tools(obj.get("tools"))
+    return ChatRequest(
+        model=found.get("model", ""),
+        messages=[],
+        sampling=sampling,
+        stream=found.get("stream", False),
+        logprobs=logprobs,
+        top_logprobs=found.get("top_logprobs", 0),
+        tools=tools,
+        tool_choice=parse_flat_choice(obj.get("tool_choice"), tools),
+        parallel_tool_calls=found.get("parallel_tool_calls", True),
+        chat_template_kwargs=found.get("chat_template_kwargs", {}),
+        reasoning_effort=found.get("reasoning", {}).get("effort"),
+        include_reasoning=found.get("include_reasoning", True),
+    )
+
+
+def _sampling(
+    obj: Mapping[str, Any], found: Mapping[str, Any], limits: RequestLimits, *, logprobs: bool
+) -> SamplingFields:
+    fields = {name: value for name, value in obj.items() if name not in _NOT_SAMPLING}
+    fields["max_tokens"] = found.get("max_output_tokens")
+    if found.get("truncation") == "auto":
+        fields.setdefault("truncate_prompt_tokens", -1)
+    sampling = parse_sampling(
+        fields,
+        limits,
+        logprobs=found.get("top_logprobs", 0) if logprobs else None,
+        logprobs_param="top_logprobs",
+    )
+    sampling = replace(sampling, max_tokens_param="max_output_tokens")
+    format_ = _text_format(found.get("text", {}))
+    if format_ is None:
+        return sampling
+    if sampling.structured_output is not None:
+        raise refuse("text.format", "only one structured output constraint is allowed")
+    return replace(sampling, structured_output=format_)
+
+
+def _text(value: Any, param: str) -> dict[str, Any]:
+    return {**mapping(value, param), **read_fields(value, _TEXT_READERS, prefix=f"{param}.")}
+
+
+def _text_format(text: Mapping[str, Any]) -> StructuredOutput | None:
+    format_ = text.get("format") or {"type": "text"}
+    kind = one_of(("text", "json_object", "json_schema"))(format_.get("type"), "text.format.type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return StructuredOutput(kind="json_object", value=True)
+    if format_.get("schema") is None:
+        raise refuse("text.format.schema", "is required")
+    if format_.get("name") is None:
+        raise refuse("text.format.name", "is required")
+    read_fields(format_, {"name": filled_string, "strict": boolean, "description": string}, prefix="text.format.")
+    schema = mapping(format_["schema"], "text.format.schema")
+    return StructuredOutput(kind="json", value=read_schema(schema, "text.format.schema"))
+
+
+def _reasoning(value: Any, param: str) -> dict[str, Any]:
+    found = read_fields(mapping(value, param), _REASONING_READERS, prefix=f"{param}.")
+    return {"effort": None, "summary": None, **found}
+
+
+def _conversation(value: Any, param: str) -> str:
+    if isinstance(value, dict):
+        return filled_string(value.get("id"), f"{param}.id")
+    return filled_string(value, param)
+
+
+def _shown(obj: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The request as the response object repeats it; sampling is added once it is resolved."""
+    tools = parse_flat_tools(obj.get("tools"))
+    choice = obj.get("tool_choice")
+    conversation = found.get("conversation")
+    return {
+        "background": found.get("background", False),
+        "conversation": None if conversation is None else {"id": conversation},
+        "instructions": found.get("instructions"),
+        "max_tool_calls": found.get("max_tool_calls"),
+        "metadata": found.get("metadata", {}),
+        "parallel_tool_calls": found.get("parallel_tool_calls", True),
+        "previous_response_id": found.get("previous_response_id"),
+        "prompt_cache_key": found.get("prompt_cache_key"),
+        "reasoning": found.get("reasoning", {"effort": None, "summary": None}),
+        "safety_identifier": found.get("safety_identifier"),
+        "service_tier": found.get("service_tier", "auto"),
+        "store": found.get("store", True),
+        "text": {"format": {"type": "text"}, **found.get("text", {})},
+        "tool_choice": ("auto" if tools else "none") if choice in (None, "auto") else choice,
+        "tools": [flat_tool(tool) for tool in tools],
+        "top_logprobs": found.get("top_logprobs", 0),
+        "truncation": found.get("truncation", "disabled"),
+        "user": found.get("user"),
+    }
+
+
+_NOT_SAMPLING = frozenset({"max_tokens", "max_completion_tokens", "response_format", "logprobs", "text", "input"})
+_TEXT_READERS: dict[str, Reader] = {"format": mapping, "verbosity": one_of(("low", "medium", "high"))}
+_REASONING_READERS: dict[str, Reader] = {
+    "effort": one_of(EFFORTS),
+    "summary": one_of(("auto", "concise", "detailed")),
+    "generate_summary": one_of(("auto", "concise", "detailed")),
+}
+_READERS: dict[str, Reader] = {
+    "model": string,
+    "background": boolean,
+    "chat_template_kwargs": mapping,
+    "conversation": _conversation,
+    "generate": boolean,
+    "include": array_of(one_of(_INCLUDABLE)),
+    "include_reasoning": boolean,
+    "instructions": string,
+    "max_output_tokens": within(integer, 1),
+    "max_tool_calls": within(integer, 1),
+    "metadata": read_metadata,
+    "parallel_tool_calls": boolean,
+    "previous_response_id": filled_string,
+    "prompt_cache_key": string,
+    "reasoning": _reasoning,
+    "request_id": read_request_id,
+    "safety_identifier": string,
+    "service_tier": one_of(_SERVICE_TIERS),
+    "store": boolean,
+    "stream": boolean,
+    "text": _text,
+    "top_logprobs": candidates,
+    "truncation": one_of(("auto", "disabled")),
+    "user": string,
+}

@@ -1,0 +1,54 @@
+"""Is this pattern a regex in any dialect? Python's compiler stands in for the engines'.
+
+Engines read Rust's, Python's or ECMA's dialect, so most of what Python refuses may be fine there. Only
+faults of structure count: an open group or set, a repeat of nothing, a range that runs backwards.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from re import _parser  # type: ignore[attr-defined]  # parsing alone has no public name; compiling takes far longer
+from typing import Any
+
+from smg_trio.api.parameters.fields import refuse, string
+
+MAX_REGEX_CHARS = 262_144
+"""As for every constraint; real ones are a thousandth of it."""
+_CHECKED_CHARS = 10_000
+_BROKEN_ANYWHERE = (
+    "missing )",
+    "unbalanced parenthesis",
+    "unterminated character set",
+    "nothing to repeat",
+    "min repeat greater than max repeat",
+)
+
+
+def check_regex(value: Any, param: str) -> str:
+    """A regex that is not broken in every dialect; very long ones are left to the engine.
+
+    Raises:
+        InvalidRequest: no string, a NUL character, or a fault of structure.
+    """
+    pattern = string(value, param)
+    if len(pattern) > MAX_REGEX_CHARS:
+        raise refuse(param, f"at most {MAX_REGEX_CHARS} characters are allowed")
+    if "\x00" in pattern:
+        raise refuse(param, "must not hold a NUL character")
+    if len(pattern) <= _CHECKED_CHARS:
+        _parse(pattern, param)
+    return pattern
+
+
+def _parse(pattern: str, param: str) -> None:
+    """Take the pattern apart; what the library would then make of it can take far longer, and shows nothing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _parser.parse(pattern)
+    except re.error as exc:
+        if exc.msg.startswith(_BROKEN_ANYWHERE):
+            raise refuse(param, f"the regex does not compile: {exc.msg}") from exc
+    except (RecursionError, OverflowError) as exc:
+        raise refuse(param, "the regex is too complex") from exc

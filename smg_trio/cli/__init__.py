@@ -1,0 +1,1 @@
+"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top | completion."""

@@ -1,0 +1,43 @@
+"""Shell completion: a script that knows every command, flag and choice of this version. Pure."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import shtab
+
+from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
+from smg_trio.settings.settings import BACKENDS
+
+SHELLS = ("bash", "zsh", "fish")
+_KINDS = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.FILE}
+"""What the words behind an option are, by its metavar."""
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The script that completes `parser`'s command line in `shell`, one of `SHELLS`.
+
+    The parser is changed: give it one that nothing is going to be parsed with.
+    """
+    for action in _actions(parser):
+        _say_what_fits(action)
+    return str(shtab.complete(parser, shell)).rstrip() + "\n"
+
+
+def _say_what_fits(action: argparse.Action) -> None:
+    """Choices that parsing leaves to later checks, whose words are better, and names of files."""
+    known = {"backend": BACKENDS, "tool_call_parser": tool_parser_names(), "reasoning_parser": reasoning_parser_names()}
+    if not action.choices and action.dest in known:
+        action.choices = known[action.dest]
+    if isinstance(action.metavar, str) and action.metavar in _KINDS:
+        action.complete = _KINDS[action.metavar]  # type: ignore[attr-defined]  # shtab's own attribute
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _actions(child)
+        else:
+            yield action

@@ -1,0 +1,175 @@
+"""The Responses API over a WebSocket: several turns on one connection, one at a time, each streamed as messages.
+
+A turn may go on from one of this connection's own responses although it is not stored (``store: false``): the
+connection remembers them until it closes. ``response.cancel`` ends the turn in progress. Faults are events; the
+connection stays, unless the key is no longer in force when a turn begins. When the gateway drains, the turn in progress
+may end first.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+
+import trio
+
+from smg_trio.api.openai.responses.socket import SocketMessage, parse_socket_message, socket_error
+from smg_trio.api.openai.responses.stream import ResponseEventWriter
+from smg_trio.core.conversations import StoredResponse
+from smg_trio.core.errors import Conflict, Forbidden, SmgError, Unauthorized
+from smg_trio.core.heavy_json import weight
+from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
+from smg_trio.gateway.generation.responses_run import Responding
+from smg_trio.gateway.security.key_limits import current_place
+from smg_trio.gateway.security.key_ring import KeyHolder
+from smg_trio.gateway.state import Gateway
+from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
+
+logger = logging.getLogger("smg_trio.gateway")
+
+_REMEMBERED = 1000
+"""Responses a connection remembers; a turn that goes on from an older one must have stored it."""
+_REMEMBERED_WEIGHT = 32_000_000
+"""Characters of them all, each value counted as eight more; the oldest are forgotten beyond."""
+
+Admit = Callable[[], KeyHolder]
+Receive = Callable[[], Awaitable[str | bytes]]
+Send = Callable[[str], Awaitable[None]]
+
+
+class ResponseSocket:
+    """One connection. `run` it until the client leaves; leaving cancels the turn in progress."""
+
+    def __init__(self, gateway: Gateway, admit: Admit, receive: Receive, send: Send) -> None:
+        """`admit`: whose key the connection came with, by the keys in force; raises Unauthorized or Forbidden."""
+        self._gateway = gateway
+        self._admit = admit
+        self._receive = receive
+        self._send = send
+        self._remembered: dict[str, StoredResponse] = {}
+        self._weights: dict[str, int] = {}
+        self._turn: trio.CancelScope | None = None
+        self._turn_ended = trio.Event()
+        self._cancelled = False
+        self._refusal: Unauthorized | Forbidden | None = None
+
+    async def run(self) -> tuple[int, str]:
+        """Take messages until the gateway drains and no turn is in progress, or the key is not in force any more.
+
+        Returns the code and reason to close the connection with. Ends earlier by cancellation, or by what `receive`
+        raises when the client has gone.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._leave_when_drained, nursery.cancel_scope)
+            while self._refusal is None:
+                raw = await self._receive()
+                await self._take(raw.encode() if isinstance(raw, str) else raw, nursery)
+            nursery.cancel_scope.cancel()
+        return (GOING_AWAY, "the gateway shuts down") if self._refusal is None else (UNAUTHORIZED, self._refusal.code)
+
+    async def _leave_when_drained(self, scope: trio.CancelScope) -> None:
+        await self._gateway.wait_draining()
+        while self._turn is not None:
+            await self._turn_ended.wait()
+        scope.cancel()
+
+    async def _take(self, raw: bytes, nursery: trio.Nursery) -> None:
+        stream_id = None
+        try:
+            message = await self._gateway.preparer.read(raw, parse_socket_message)
+            stream_id = message.stream_id
+            if message.kind == "response.cancel":
+                self._cancel()
+                return
+            holder = self._admit()
+            if self._turn is not None:
+                raise Conflict("a response is in progress on this connection; wait for its end or cancel it")
+            self._turn = trio.CancelScope()
+            nursery.start_soon(self._run_turn, message, holder, self._turn)
+        except (Unauthorized, Forbidden) as error:
+            with trio.move_on_after(CLOSE_LIMIT_S):
+                await self._send_bytes(socket_error(error, stream_id))
+            self._refusal = error
+        except SmgError as error:
+            await self._send_bytes(socket_error(error, stream_id))
+
+    def _cancel(self) -> None:
+        if self._turn is None:
+            raise Conflict("no response is in progress on this connection")
+        self._cancelled = True
+        self._turn.cancel()
+
+    async def _run_turn(self, message: SocketMessage, holder: KeyHolder, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._answer_within_limits(message, holder)
+            if self._cancelled:
+                cancelled = Conflict("the response was cancelled")
+                await self._send_bytes(socket_error(cancelled, message.stream_id))
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            raise  # the client has gone
+        except Exception as error:
+            if not isinstance(error, SmgError):
+                logger.exception("a turn on a Responses WebSocket failed")
+            self._gateway.errors.note(error, "responses")
+            await self._send_bytes(socket_error(error, message.stream_id))
+        finally:
+            self._turn, self._cancelled = None, False
+            self._turn_ended.set()
+            self._turn_ended = trio.Event()
+
+    async def _answer_within_limits(self, message: SocketMessage, holder: KeyHolder) -> None:
+        if not holder.limits:
+            await self._answer(message, holder)
+            return
+        with self._gateway.meters.of(holder).enter() as place:
+            current_place.set(place)
+            await self._answer(message, holder)
+
+    async def _answer(self, message: SocketMessage, holder: KeyHolder) -> None:
+        started = trio.current_time()
+        self._gateway.refuse_if_draining()
+        asked = await self._gateway.preparer.off_loop_if_long(
+            weight(message.body, INLINE_ENCODE_CHARS), functools.partial(message.request, self._gateway.limits)
+        )
+        responding = await Responding.prepare(
+            self._gateway,
+            asked,
+            f"resp_{token_hex(16)}",
+            owner=self._gateway.keys.owner(holder),
+            started=started,
+            local=self._remembered,
+        )
+        writer = ResponseEventWriter(responding.shown, as_messages=True, stream_id=message.stream_id)
+        measured = responding.begin()
+        try:
+            await self._send_lines(writer.head())
+            while not measured.answer.finished:
+                for update in await measured.next_updates():
+                    await self._send_lines(writer.update(update))
+            usage = measured.answer.usage()
+            if not await responding.keep(writer.response(usage)):
+                writer.not_stored()
+            self._remember(responding.stored(writer.response(usage)))
+            await self._send_lines(writer.usage_chunk(usage))
+        except SmgError as error:
+            await self._send_lines(writer.failed(error))
+        finally:
+            measured.close()
+
+    def _remember(self, response: StoredResponse) -> None:
+        key = response.response_id
+        self._remembered[key] = response
+        self._weights[key] = weight([response.value, list(response.input_items)], _REMEMBERED_WEIGHT)
+        while len(self._remembered) > _REMEMBERED or sum(self._weights.values()) > _REMEMBERED_WEIGHT:
+            oldest = next(iter(self._remembered))
+            del self._remembered[oldest], self._weights[oldest]
+
+    async def _send_lines(self, lines: bytes) -> None:
+        for line in lines.splitlines():
+            await self._send_bytes(line)
+
+    async def _send_bytes(self, message: bytes) -> None:
+        await self._send(message.decode())

@@ -1,0 +1,243 @@
+"""One response of the Responses API, from its request and history to the store, however it is delivered."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from smg_trio.api.openai.responses.fold import ResponseFold
+from smg_trio.api.openai.responses.items import resolve_references
+from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd, response_value
+from smg_trio.api.openai.responses.request import ResponsesRequest
+from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conversation_not_found, history_of
+from smg_trio.core.conversations import SHARED, Item, StoredResponse
+from smg_trio.core.errors import SmgError, UnsupportedFeature
+from smg_trio.core.events import Usage
+from smg_trio.gateway.generation.session import MeasuredAnswer, check_budget, fold_answer
+from smg_trio.gateway.observability.current_trace import current
+from smg_trio.gateway.security.key_limits import Place
+from smg_trio.gateway.state import Gateway
+from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
+from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
+
+logger = logging.getLogger("smg_trio.gateway")
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+def needs_history(gateway: Gateway) -> HistoryStore:
+    """The store. Raises UnsupportedFeature where nothing is kept."""
+    if gateway.history is None:
+        raise UnsupportedFeature("This server keeps no history (--history-backend none).")
+    return gateway.history
+
+
+class Responding:
+    """See `prepare`.
+
+    Attributes:
+        shown: what is known of the response before its first token.
+        own_items: what this request brought, references resolved.
+    """
+
+    def __init__(
+        self, gateway: Gateway, asked: ResponsesRequest, prepared: PreparedRequest, own_items: Sequence[Item]
+    ) -> None:
+        self._gateway = gateway
+        self._asked = asked
+        self._prepared = prepared
+        self._measured: MeasuredAnswer | None = None
+        self._started = trio.current_time()
+        self._routing_key: str | None = None
+        self._owner = SHARED
+        self.response_id = prepared.request_id
+        self.own_items = list(own_items)
+        self.shown = _shown(asked, prepared)
+        if gateway.history is None:
+            self.shown = self.shown.not_stored()
+
+    @classmethod
+    async def prepare(
+        cls,
+        gateway: Gateway,
+        asked: ResponsesRequest,
+        response_id: str,
+        *,
+        owner: str,
+        started: float,
+        local: dict[str, StoredResponse] | None = None,
+        routing_key: str | None = None,
+        hints: EngineHints = NO_HINTS,
+    ) -> Responding:
+        """Gather what the request goes on from, and prepare the whole conversation.
+
+        Args:
+            owner: whose responses, conversations and items may be gone on from, and whose this response will be.
+            local: responses known to this connection only (WebSocket mode, ``store: false``).
+
+        Raises ClientFault, NoReadyWorker, HistoryUnavailable.
+        """
+        if asked.store_required and gateway.history is not None:
+            gateway.history.ensure_writable()
+        history = await _history(gateway, asked, owner, local or {})
+        own = resolve_references(asked.input, await _known_items(gateway, asked, owner, history))
+        chat = asked.chat(history, own)
+        model = gateway.catalog.find(chat.model)
+        prepared = await gateway.preparer.chat(
+            chat, model, request_id=response_id, max_model_len=gateway.context_window(model), hints=hints
+        )
+        responding = cls(gateway, asked, prepared, own)
+        responding._started, responding._routing_key, responding._owner = started, routing_key, owner
+        return responding
+
+    def check_budget(self, place: Place) -> None:
+        """Raises BudgetExceeded, as `begin` would."""
+        check_budget(place, [self._prepared])
+
+    def begin(self) -> MeasuredAnswer:
+        """Start generating; whoever calls this closes the answer."""
+        self._measured = MeasuredAnswer(
+            self._gateway,
+            [self._prepared],
+            "responses",
+            streaming=self._asked.stream,
+            started=self._started,
+            routing_key=self._routing_key,
+        )
+        return self._measured
+
+    def usage(self) -> Usage:
+        """Counts of the answer begun."""
+        assert self._measured is not None, "an answer was begun"
+        return self._measured.answer.usage()
+
+    def unfinished(self, status: str) -> dict[str, Any]:
+        """The response object before there is output."""
+        return response_value(self.shown, ResponseEnd(status))
+
+    def stored(self, value: dict[str, Any]) -> StoredResponse:
+        """The record of the response in the state `value`."""
+        return StoredResponse(
+            response_id=self.response_id,
+            value=value,
+            input_items=self.own_items,
+            previous_response_id=self._asked.previous_response_id,
+            conversation_id=self._asked.conversation,
+            owner=self._owner,
+        )
+
+    async def keep(self, value: dict[str, Any]) -> bool:
+        """Store the response, and add to its conversation, as far as the request wants it; durable on return.
+
+        Returns False if that is not possible at present and the request can do without. Raises HistoryUnavailable if
+        it cannot (`ResponsesRequest.store_required`).
+        """
+        store = self._gateway.history
+        if store is None:
+            return True
+        stored = self.stored(value)
+        try:
+            if self._asked.store:
+                await store.put_response(stored)
+            if self._asked.conversation is not None and value["status"] in ("completed", "incomplete"):
+                await store.add_items(self._asked.conversation, stored.items)
+        except HistoryUnavailable:
+            if self._asked.store_required:
+                raise
+            return False
+        return True
+
+    async def _keep_in_the_end(self, value: dict[str, Any]) -> None:
+        """Store how a response in the background ended: nobody else has it, so try until it can be stored."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self.keep(value)
+            except HistoryUnavailable:
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                return
+
+    async def run_in_background(self, fold: ResponseFold) -> None:
+        """Generate, and keep each state. Cancelled, whoever cancelled has kept the last one."""
+        trace = current.get()
+        if trace is None:
+            await self._generate(fold)
+            return
+        trace = trace.continued("background response")
+        current.set(trace)
+        try:
+            await self._generate(fold)
+        finally:
+            trace.end(0)
+
+    async def _generate(self, fold: ResponseFold) -> None:
+        with suppress(HistoryUnavailable):  # that it is queued has been stored
+            await self.keep(self.unfinished("in_progress"))
+        try:
+            measured = self.begin()
+            await fold_answer(measured, fold)
+        except Exception as error:
+            if not isinstance(error, SmgError):
+                logger.exception("background response %s failed", self.response_id)
+            fold.fail(error)
+            await self._keep_in_the_end(fold.response())
+            return
+        await self._keep_in_the_end(fold.response(measured.answer.usage()))
+
+
+async def _history(
+    gateway: Gateway, asked: ResponsesRequest, owner: str, local: dict[str, StoredResponse]
+) -> list[Item]:
+    """Items from before the request, oldest first."""
+    if asked.previous_response_id is not None:
+        chain: list[StoredResponse] = []
+        following: str | None = asked.previous_response_id
+        while following is not None and following in local:
+            chain.insert(0, local[following])
+            following = local[following].previous_response_id
+        if following is not None:
+            kept = await response_chain(needs_history(gateway), following, owner)
+            if kept is None:
+                raise PreviousResponseNotFound(following)
+            chain = [*kept, *chain]
+        return history_of(chain)
+    if asked.conversation is not None:
+        store = needs_history(gateway)
+        if await store.get_conversation(asked.conversation, owner) is None:
+            raise conversation_not_found(asked.conversation)
+        return await store.items(asked.conversation)
+    return []
+
+
+async def _known_items(gateway: Gateway, asked: ResponsesRequest, owner: str, history: list[Item]) -> dict[str, Item]:
+    """What the request's references may name: items before it, its own, and any other that is kept for its owner."""
+    known = {item["id"]: item for item in [*history, *(i for i in asked.input if i["type"] != "item_reference")]}
+    missing = {item["id"] for item in asked.input if item["type"] == "item_reference"} - known.keys()
+    if missing and gateway.history is not None:
+        known |= await gateway.history.find_items(missing, owner)
+    return known
+
+
+def _shown(asked: ResponsesRequest, prepared: PreparedRequest) -> ResponseAnswer:
+    sampling = prepared.sampling
+    return ResponseAnswer(
+        response_id=prepared.request_id,
+        model=asked.base.model or prepared.model.model_id,
+        created_at=int(time.time()),
+        shown=asked.shown,
+        max_output_tokens=asked.base.sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        parallel_tool_calls=asked.base.parallel_tool_calls,
+        top_logprobs=asked.base.top_logprobs,
+    )

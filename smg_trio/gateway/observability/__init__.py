@@ -1,0 +1,1 @@
+"""What operators see: metrics, access log, logs, traces and recent errors."""

@@ -1,0 +1,113 @@
+"""What is counted of HTTP requests: begun, answered, over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from smg_trio.gateway.observability.series import (
+    LATENCY_BUCKETS_S,
+    CounterFamily,
+    CounterSeries,
+    HistogramFamily,
+    HistogramSeries,
+)
+
+CLIENT_LEFT_CODE: Final = "client_closed_request"
+"""The error code of requests whose client left before there was a response (status 499), as the reference has it."""
+UNMATCHED: Final = "unmatched"
+"""The path of everything that is no route."""
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"})
+_PARAMETER: Final = re.compile(r"<(?:\w+:)?(\w+)>")
+
+
+def path_label(path: str) -> str:
+    """A route's path as a label has it: ``/workers/<worker_id>`` is ``/workers/{worker_id}``."""
+    return _PARAMETER.sub(r"{\1}", path)
+
+
+class HttpMetrics:
+    """The families, and the series of each route."""
+
+    def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = LATENCY_BUCKETS_S) -> None:
+        self._requests = CounterFamily(
+            registry, "smg_http_requests", "HTTP requests by method and route.", ("method", "path")
+        )
+        self._responses = CounterFamily(
+            registry,
+            "smg_http_responses",
+            "HTTP responses by route, status and error code; a stream counts when it begins, a client that left before "
+            "there was a response as 499.",
+            ("path", "status_code", "error_code"),
+        )
+        self._duration = HistogramFamily(
+            registry,
+            "smg_http_request_duration_seconds",
+            "From the head of an HTTP request to the end of its response.",
+            ("method", "path"),
+            bounds,
+        )
+        self._routes: dict[tuple[str, str], _RouteSeries] = {}
+
+    def begins(self, method: str, path: str) -> HttpExchange:
+        """Count a request to a route; `path` is the route's own, so that series stay bounded."""
+        series = self._routes.get((method, path))
+        if series is None:
+            series = self._routes[method, path] = self._open(method, path_label(path))
+        series.requests.value += 1.0
+        return HttpExchange(series)
+
+    def refused(self, method: str, status: int, path: str = UNMATCHED) -> None:
+        """Count a request that was answered before it reached an endpoint."""
+        exchange = self.begins(method if method in _METHODS else "other", path)
+        exchange.answered(status, "")
+        exchange.ended()
+
+    def _open(self, method: str, path: str) -> _RouteSeries:
+        return _RouteSeries(
+            self._requests.at(method, path), self._duration.at(method, path), partial(self._responses.at, path)
+        )
+
+
+class _RouteSeries:
+    """One route's series, looked up once."""
+
+    __slots__ = ("_find", "_responses", "duration", "requests")
+
+    def __init__(
+        self, requests: CounterSeries, duration: HistogramSeries, find: Callable[[str, str], CounterSeries]
+    ) -> None:
+        self.requests = requests
+        self.duration = duration
+        self._find = find
+        self._responses: dict[tuple[int, str], CounterSeries] = {}
+
+    def responses(self, status: int, code: str) -> CounterSeries:
+        """The counter of responses with that status and error code."""
+        series = self._responses.get((status, code))
+        if series is None:
+            series = self._responses[status, code] = self._find(str(status), code)
+        return series
+
+
+class HttpExchange:
+    """One request. `answered` once it has a status, `ended` once its last byte was handed over or it was given up."""
+
+    __slots__ = ("_began", "_series")
+
+    def __init__(self, series: _RouteSeries) -> None:
+        self._series = series
+        self._began = perf_counter()
+
+    def answered(self, status: int, code: str) -> None:
+        """Count the response."""
+        self._series.responses(status, code).value += 1.0
+
+    def ended(self) -> None:
+        """Note how long it took."""
+        self._series.duration.observe(perf_counter() - self._began)

@@ -1,0 +1,132 @@
+"""Prometheus metrics. Names and labels are the reference gateway's where it has them.
+
+What happens is counted per request, and once per wake-up of an answer. What is, is read when Prometheus asks: from the
+workers, the admission queue, the HTTP server and the answers in flight, whose tokens are counted then too, so that a
+long answer's show before it ends. The values of all labels are this gateway's own words (models and workers as
+registered, route templates, codes), never a client's, so the number of series is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+import trio
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+
+from smg_trio.core.events import Usage
+from smg_trio.gateway.generation.in_flight import OpenAnswer
+from smg_trio.gateway.observability.encoding_counters import EncodingCounters
+from smg_trio.gateway.observability.generation_metrics import EndpointSeries, InferenceMetrics, RouterFamilies
+from smg_trio.gateway.observability.http_metrics import HttpMetrics
+from smg_trio.gateway.observability.policy_gauges import PolicyGauges
+from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
+from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, CounterFamily, HistogramFamily
+from smg_trio.gateway.observability.worker_gauges import ResilienceGauges, WorkerGauges
+from smg_trio.gateway.request_body import BodyMemory
+from smg_trio.http.statistics import ServerStatistics
+from smg_trio.pipeline.encoding_cache import EncodingCache
+from smg_trio.routing.admission import AdmissionQueue
+from smg_trio.routing.registry import Registry
+
+_RETRY_LABELS: Final = ("worker_type", "endpoint")
+_LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_LAG_INTERVAL_S: Final = 1.0
+RECENT_ANSWERS: Final = 4096
+
+
+class Metrics:
+    """All metrics of one gateway, on a registry of their own.
+
+    Args:
+        workers, admission, encodings, bodies, in_flight: what is looked into.
+        bounds: upper bounds of the buckets of durations in seconds, but for times per token.
+
+    Attributes:
+        recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
+    """
+
+    def __init__(
+        self,
+        workers: Registry,
+        admission: AdmissionQueue,
+        encodings: EncodingCache,
+        bodies: BodyMemory,
+        in_flight: Collection[OpenAnswer] = (),
+        bounds: Sequence[float] = LATENCY_BUCKETS_S,
+    ) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.http = HttpMetrics(registry, bounds)
+        self._router = RouterFamilies(registry, bounds)
+        self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
+        self._in_flight = in_flight
+        self.recent: deque[InferenceMetrics] = deque(maxlen=RECENT_ANSWERS)
+        self._retries = CounterFamily(registry, "smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
+        self._exhausted = CounterFamily(
+            registry, "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
+        )
+        self._backoff = HistogramFamily(
+            registry, "smg_worker_retry_backoff_seconds", "Delays before further attempts.", ("attempt",), bounds
+        )
+        lag = "How late a task woke that sleeps for a second: what everything else on the event loop waits, too."
+        self._lag = HistogramFamily(registry, "smg_event_loop_lag_seconds", lag, (), _LAG_BUCKETS_S).at()
+        self._process = ProcessGauges(bodies)
+        for collector in (
+            WorkerGauges(workers),
+            ResilienceGauges(workers, admission),
+            PolicyGauges(workers),
+            EncodingCounters(encodings),
+            LiveGauges(in_flight),
+            self._process,
+        ):
+            registry.register(collector)
+        for library in (ProcessCollector, PlatformCollector, GCCollector):
+            library(registry=registry)
+
+    def exposition(self) -> bytes:
+        """All metrics as Prometheus text."""
+        for answer in self._in_flight:
+            answer.metrics.catch_up(answer.usage())
+        return generate_latest(self.registry)
+
+    def follow_server(self, statistics: Callable[[], ServerStatistics]) -> None:
+        """Show the counts of the HTTP server, too."""
+        self._process.server = statistics
+
+    async def watch_loop(self) -> None:
+        """Measure for ever, once a second, how late the event loop does what is due."""
+        while True:
+            due = trio.current_time() + _LAG_INTERVAL_S
+            await trio.sleep_until(due)
+            self._lag.observe(max(0.0, trio.current_time() - due))
+
+    def inference_begins(self, model: str, endpoint: str, *, streaming: bool, started: float) -> InferenceMetrics:
+        """Count an inference request, which came at `started`; what is returned goes to `inference_ends`."""
+        series = self._endpoints.get((model, endpoint))
+        if series is None:
+            series = self._endpoints[model, endpoint] = EndpointSeries(self._router, model, endpoint)
+        series.requests[streaming].value += 1.0
+        metrics = InferenceMetrics(series, started)
+        metrics.begun(trio.current_time())
+        return metrics
+
+    def inference_ends(self, metrics: InferenceMetrics, usage: Usage, worker_urls: Collection[str] = ()) -> None:
+        """The answer is over, complete or not; `worker_urls` are of those that made it."""
+        metrics.ended(trio.current_time(), usage, worker_urls)
+        self.recent.append(metrics)
+
+    def forget_model(self, model: str) -> None:
+        """The model is served no more: its series end."""
+        for key in [key for key in self._endpoints if key[0] == model]:
+            del self._endpoints[key]
+        self._router.forget(model)
+
+    def retried(self, endpoint: str, attempt: int, delay_s: float) -> None:
+        """Count a further attempt, made `delay_s` seconds after the `attempt`-th one failed."""
+        self._retries.at("regular", endpoint).inc()
+        self._backoff.at(str(attempt)).observe(delay_s)
+
+    def retries_exhausted(self, endpoint: str) -> None:
+        """Count a request that failed at its last attempt, of several."""
+        self._exhausted.at("regular", endpoint).inc()

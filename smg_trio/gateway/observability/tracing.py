@@ -1,0 +1,312 @@
+"""Traces of requests, by OpenTelemetry: what `--enable-trace` turns on. Only then is this module imported.
+
+```
+POST /v1/chat/completions          server; attributes of HTTP and generative AI, retries as events
+├─ prepare                         the request's bytes → token ids
+├─ queue                           waiting for a place; between two attempts
+├─ prefill                         sent to an engine → its first output
+└─ decode                          first output → last (`pooling` instead of both for embeddings and the like)
+```
+A span's context comes from the client's ``traceparent`` and ``tracestate`` (W3C) and goes on to the engine in the
+request itself. The phases of one request follow each other without gaps, so one look at the clock ends one and begins
+the next. Exporting happens in a thread of the SDK's. Attributes hold numbers, names and codes, never what was said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from threading import Thread
+from time import time_ns
+from typing import Final
+
+import trio
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from smg_trio import __version__
+from smg_trio.core.errors import SmgError
+from smg_trio.core.events import Usage
+from smg_trio.gateway.http import Request
+from smg_trio.gateway.observability.http_metrics import path_label
+from smg_trio.pipeline.prepare import PreparedRequest
+
+logger = logging.getLogger("smg_trio.gateway")
+
+EXPORT_LIMIT_S: Final = 5.0
+"""How long the collector may take to accept a batch, attempts included."""
+CLOSE_LIMIT_S: Final = 3.0
+"""How long the end of the process waits for the last spans to be exported."""
+_MAX_TEXT_CHARS: Final = 256
+_GRPC_PORT: Final = 4317
+_OPERATIONS: Final = {"chat": "chat", "messages": "chat", "responses": "chat", "embeddings": "embeddings"}
+_propagator: Final = TraceContextTextMapPropagator()
+
+Attributes = dict[str, str | bool | int | float | Sequence[str]]
+
+
+class Tracing:
+    """Begins traces, and sees that they are exported.
+
+    Args:
+        exporter: where finished spans go; called from a thread of the SDK's.
+        scheme: of the gateway's own URLs.
+    """
+
+    def __init__(self, exporter: SpanExporter, scheme: str = "http") -> None:
+        self._scheme = scheme
+        named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "smg-trio"}
+        resource = Resource.create({**named, SERVICE_VERSION: __version__})
+        # The SDK's own end at exit would wait for a collector that does not answer.
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("smg_trio", __version__)
+
+    def begin(self, request: Request, route: str) -> RequestTrace:
+        """A request has come; `route` is its route's path. Its parent is what the client names, if it does."""
+        route = path_label(route)
+        attributes: Attributes = {
+            "http.request.method": request.method,
+            "http.route": route,
+            "url.path": request.path[:_MAX_TEXT_CHARS],
+            "url.scheme": self._scheme,
+            "smg.request_id": request.request_id,
+        }
+        if agent := request.headers.get("user-agent"):
+            attributes["user_agent.original"] = agent[:_MAX_TEXT_CHARS]
+        parent = _propagator.extract(request.headers, Context())
+        return RequestTrace(self._tracer, f"{request.method} {route}", SpanKind.SERVER, parent, attributes)
+
+    async def flush(self, limit_s: float = CLOSE_LIMIT_S) -> None:
+        """Export what has ended by now; gives up after `limit_s`."""
+        with trio.move_on_after(limit_s):
+            await trio.to_thread.run_sync(self._provider.force_flush, int(limit_s * 1000), abandon_on_cancel=True)
+
+    async def close(self) -> None:
+        """Export what is left, and end; what is not exported within `CLOSE_LIMIT_S` is lost, with a warning.
+
+        Cancelled, it does not wait at all.
+        """
+        token, done = trio.lowlevel.current_trio_token(), trio.Event()
+
+        def shut_down() -> None:
+            self._provider.shutdown()
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(done.set)
+
+        # A daemon: it does not keep the process once nobody waits for it. Begun before the first wait, so that it
+        # also runs for those who are cancelled.
+        Thread(target=shut_down, name="end of tracing", daemon=True).start()
+        with trio.move_on_after(CLOSE_LIMIT_S):
+            await done.wait()
+        if not done.is_set():
+            logger.warning("the last traces were not exported within %g s and are lost", CLOSE_LIMIT_S)
+
+
+def open_tracing(endpoint: str, scheme: str = "http") -> Tracing:
+    """Tracing to an OTLP collector over HTTP; `endpoint` as `--otlp-traces-endpoint` has it, `scheme` see `Tracing`."""
+    url = traces_url(endpoint)
+    if f":{_GRPC_PORT}/" in url:
+        logger.warning("traces go to port %d, where collectors usually expect gRPC; this is OTLP over HTTP", _GRPC_PORT)
+    logger.info("traces go to %s", url)
+    logging.getLogger(OTLPSpanExporter.__module__).setLevel(logging.CRITICAL)
+    return Tracing(WatchedExporter(OTLPSpanExporter(endpoint=url, timeout=EXPORT_LIMIT_S), url), scheme)
+
+
+def traces_url(endpoint: str) -> str:
+    """``host:port`` or a URL, as a URL with the path that collectors take traces at unless it has its own."""
+    url = endpoint if "://" in endpoint else f"http://{endpoint}"
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    return url if path else f"{scheme}://{host}/v1/traces"
+
+
+class WatchedExporter(SpanExporter):
+    """Tells the log once when the collector stops taking spans, and once when it takes them again.
+
+    The exporter below it says so at every attempt, several times each; its own lines are for debugging.
+    """
+
+    def __init__(self, exporter: SpanExporter, url: str) -> None:
+        self._exporter = exporter
+        self._url = url
+        self._lost = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """See `SpanExporter`."""
+        result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            if not self._lost:
+                logger.warning("traces cannot be exported to %s; they are lost until it takes them", self._url)
+            self._lost += len(spans)
+        elif self._lost:
+            logger.warning("traces are exported to %s again; %d spans were lost", self._url, self._lost)
+            self._lost = 0
+        return result
+
+    def shutdown(self) -> None:
+        """See `SpanExporter`."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """See `SpanExporter`."""
+        return self._exporter.force_flush(timeout_millis)
+
+
+class RequestTrace:
+    """The spans of one request. Not sampled, it does nothing but pass its context on.
+
+    Attributes:
+        trace_id: 32 hex digits.
+    """
+
+    __slots__ = (
+        "_began",
+        "_context",
+        "_ended",
+        "_failure",
+        "_phase",
+        "_phase_began",
+        "_queued_ns",
+        "_span",
+        "_tracer",
+        "trace_id",
+    )
+
+    def __init__(
+        self, tracer: Tracer, name: str, kind: SpanKind, parent: Context, attributes: Attributes | None = None
+    ) -> None:
+        self._tracer = tracer
+        self._began = self._phase_began = time_ns()
+        self._span: Span = tracer.start_span(name, parent, kind, attributes, start_time=self._began)
+        self._context = trace.set_span_in_context(self._span, Context())
+        self._phase = ""
+        self._queued_ns = 0
+        self._failure: SmgError | None = None
+        self._ended = False
+        self.trace_id = trace.format_trace_id(self._span.get_span_context().trace_id)
+
+    def headers(self) -> Mapping[str, str]:
+        """``traceparent`` and ``tracestate`` for an engine, whose spans are children of the request's then."""
+        carrier: dict[str, str] = {}
+        _propagator.inject(carrier, self._context)
+        return carrier
+
+    def continued(self, name: str) -> RequestTrace:
+        """A span below this one, for work that outlives the response."""
+        return RequestTrace(self._tracer, name, SpanKind.INTERNAL, self._context)
+
+    def answer_begins(self, prepared: Sequence[PreparedRequest], endpoint: str, *, streaming: bool) -> None:
+        """The prompts are ready: an answer is wanted."""
+        first = prepared[0]
+        sampling = first.sampling
+        self.inference_begins(first.model.model_id, endpoint, first.request_id)
+        self._span.set_attributes(
+            {
+                "gen_ai.request.max_tokens": sampling.max_tokens,
+                "gen_ai.request.temperature": sampling.temperature,
+                "gen_ai.request.top_p": sampling.top_p,
+                "gen_ai.request.n": sum(one.n for one in prepared),
+                "gen_ai.request.stream": streaming,
+            }
+        )
+
+    def inference_begins(self, model: str, endpoint: str, answer_id: str) -> None:
+        """An engine is going to be asked for something, once there is a place."""
+        if not self._span.is_recording():
+            return
+        self._phase = "prepare"
+        self.enter("queue")
+        self._span.set_attributes(
+            {
+                "gen_ai.operation.name": _OPERATIONS.get(endpoint, "text_completion"),
+                "gen_ai.provider.name": "smg-trio",
+                "gen_ai.request.model": model,
+                "gen_ai.response.model": model,
+                "gen_ai.response.id": answer_id,
+                "gen_ai.request.id": answer_id,
+            }
+        )
+
+    def enter(self, phase: str) -> None:
+        """The phase so far is over and the next one begins."""
+        now = time_ns()
+        self._close_phase(now)
+        self._phase, self._phase_began = phase, now
+        if phase == "decode":
+            self._span.set_attribute("gen_ai.latency.time_to_first_token", (now - self._began) / 1e9)
+
+    def _close_phase(self, now: int, failure: SmgError | None = None) -> None:
+        if self._phase and self._span.is_recording():
+            span = self._tracer.start_span(self._phase, self._context, start_time=self._phase_began)
+            if failure is not None:
+                _fail(span, failure)
+            span.end(now)
+        if self._phase == "queue":
+            self._queued_ns += now - self._phase_began
+        self._phase = ""
+
+    def retried(self, attempt: int, error: SmgError, delay_s: float) -> None:
+        """An attempt failed, and there will be another one: the wait for it begins."""
+        now = time_ns()
+        self._close_phase(now, error)
+        self._phase, self._phase_began = "queue", now
+        self._span.add_event(
+            "retry", {"smg.attempt": attempt, "error.type": error.code, "smg.delay_s": round(delay_s, 6)}, now
+        )
+
+    def failed(self, error: SmgError) -> None:
+        """The answer ended with an error, whatever status its response has."""
+        self._failure = error
+
+    def answer_ended(self, usage: Usage, finish_reasons: Sequence[str], worker_urls: Collection[str]) -> None:
+        """What the answer came to."""
+        now = time_ns()
+        self._close_phase(now, self._failure)
+        if not self._span.is_recording():
+            return
+        attributes: Attributes = {
+            "gen_ai.usage.input_tokens": usage.prompt_tokens,
+            "gen_ai.usage.output_tokens": usage.completion_tokens,
+            "gen_ai.usage.prompt_tokens": usage.prompt_tokens,
+            "gen_ai.usage.completion_tokens": usage.completion_tokens,
+            "gen_ai.response.finish_reasons": list(finish_reasons),
+            "gen_ai.latency.time_in_queue": self._queued_ns / 1e9,
+            "gen_ai.latency.e2e": (now - self._began) / 1e9,
+            "smg.workers": sorted(worker_urls),
+        }
+        if usage.cached_tokens is not None:
+            attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+        self._span.set_attributes(attributes)
+
+    def end(self, status: int, code: str = "", *, client_left: bool = False) -> None:
+        """The response is over; idempotent. `status` is 0 for what has no response of its own."""
+        if self._ended:
+            return
+        self._ended = True
+        span = self._span
+        if status:
+            span.set_attribute("http.response.status_code", status)
+        if client_left:
+            span.set_attribute("smg.client_left", True)
+        if code:
+            span.set_attribute("error.type", code)
+        if status >= 500:
+            span.set_status(Status(StatusCode.ERROR, self._failure.message if self._failure else None))
+        elif self._failure is not None and (status < 400):
+            _fail(span, self._failure)
+        span.end()
+
+
+def _fail(span: Span, error: SmgError) -> None:
+    span.set_attribute("error.type", error.code)
+    if error.status >= 500:  # what the client did wrong is none of the server's errors
+        span.set_status(Status(StatusCode.ERROR, error.message))

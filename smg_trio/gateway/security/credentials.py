@@ -1,0 +1,38 @@
+"""What stands between the network and the gateway: keys, certificate, and the files that both may come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smg_trio.gateway.security.api_keys import ApiKeys
+from smg_trio.gateway.security.certificates import Certificate, certificate_files
+from smg_trio.gateway.security.file_watcher import FileFollower, Followed
+from smg_trio.gateway.security.key_ring import KeyRing
+from smg_trio.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Attributes:
+    keys: in force.
+    certificate: None for plain HTTP.
+    files: reads keys and certificate again when they change.
+    """
+
+    keys: KeyRing
+    certificate: Certificate | None
+    files: FileFollower
+
+
+async def open_door(settings: Settings) -> Door:
+    """Read keys and certificate. Raises ConfigError."""
+    keys = ApiKeys(settings)
+    await keys.read()
+    followed = [Followed("API keys", [] if keys.file is None else [keys.file], keys.read)]
+    files = certificate_files(settings)
+    certificate = None if files is None else Certificate(files)
+    if certificate is not None:
+        followed.append(Followed("TLS certificate", certificate.files.paths, certificate.read))
+    follower = FileFollower(followed)
+    await follower.read_first()
+    return Door(keys.ring, certificate, follower)

@@ -1,0 +1,324 @@
+"""One HTTP/1.1 connection: a single task that reads a head, runs the app, and does so again.
+
+There is no reader task. While the app runs, nothing is read that the app does not ask for: further bytes stay
+in the kernel and push back on the client, and a departed client is noticed by the `DepartureWatch`. Between
+requests the task waits for the socket. At most one ``recv`` beyond the present request is buffered.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+import trio
+
+from smg_trio.core.errors import SmgError
+from smg_trio.http.body_pace import BodyPace
+from smg_trio.http.client_connection import ClientGone, Link
+from smg_trio.http.faults import AppFailed, RequestFault, RequestTimeout, error_response
+from smg_trio.http.h1.context import LaneContext
+from smg_trio.http.h1.exchange import Exchange
+from smg_trio.http.h1.framing import HeadFinder
+from smg_trio.http.h1.head import RequestHead, read_head
+
+LOGGER = logging.getLogger("smg_trio.http")
+
+_HEAD_READ = 16 * 1024
+_BODY_READ = 256 * 1024
+_PIPELINED_RUN = 16
+_H2_PREFACE = b"PRI * HTTP/2.0\r\n"
+
+
+class Http1Connection:
+    """The fast lane's side of one `Link`."""
+
+    __slots__ = (
+        "_departed", "_exchange", "_finder", "_parser", "_queued", "_reset", "_unpaused", "_writing", "buffer", "burst",
+        "context", "date_line", "link",
+    )  # fmt: skip
+
+    def __init__(self, link: Link, context: LaneContext) -> None:
+        self.link = link
+        self.context = context
+        self.date_line = context.date_line
+        self.burst = context.burst
+        self.buffer = bytearray()
+        self._finder = HeadFinder(self.buffer, context.limits.max_header_bytes)
+        self._parser = context.new_parser()
+        self._exchange: Exchange | None = None
+        self._departed = False
+        self._reset = False
+        self._unpaused = 0
+        self._writing: trio.Event | None = None
+        self._queued = b""
+
+    async def run(self) -> bytes | None:
+        """Serves the connection to its end.
+
+        Returns:
+            ``None`` when it is over; the bytes already read when the client speaks WebSocket or HTTP/2,
+            which another protocol must take from here.
+
+        Raises nothing but cancellation. The socket is closed by the link's owner.
+        """
+        departures = self.context.departures
+        departures.enter(self.link.sock, self)
+        try:
+            return await self._serve()
+        except RequestFault as fault:
+            await self._answer_and_linger(fault)
+        except (ClientGone, OSError):
+            pass
+        finally:
+            departures.leave(self.link.sock)
+            self.link.read_deadline = inf
+            self.link.timeout_answer = None
+        return None
+
+    async def _serve(self) -> bytes | None:
+        first = True
+        while True:
+            raw = await self._next_head(first)
+            if raw is None:
+                return None
+            if first and raw.startswith(_H2_PREFACE):
+                return raw + bytes(self.buffer)
+            head = read_head(raw, self._parser, self.context.limits)
+            if head.websocket:
+                return raw + bytes(self.buffer)
+            if not await self._exchange_once(head):
+                await self._linger_if_unread()
+                return None
+            first = False
+
+    async def _next_head(self, first: bool) -> bytes | None:
+        raw = self._finder.take()
+        if raw is not None:
+            await self._pause_among_pipelined()
+            return None if self._reset else raw
+        link = self.link
+        limits = self.context.limits
+        if self.context.draining and not first and not self.buffer:
+            return None
+        link.timeout_answer = None
+        if self.buffer:
+            self._begin_head()
+        else:
+            wait_s = limits.head_timeout_s if first else limits.keep_alive_timeout_s
+            link.read_deadline = trio.current_time() + wait_s
+        while raw is None:
+            link.idle = not self.buffer
+            data = await self._recv(_HEAD_READ)
+            if not data:
+                return None
+            if link.timeout_answer is None:
+                self._begin_head()
+            self.buffer += data
+            raw = self._finder.take()
+        link.read_deadline = inf
+        return raw
+
+    async def _pause_among_pipelined(self) -> None:
+        # Nothing else makes this task wait when requests are at hand and the app answers at once.
+        self._unpaused += 1
+        if self._unpaused >= _PIPELINED_RUN:
+            self._unpaused = 0
+            await trio.lowlevel.checkpoint()
+
+    def _begin_head(self) -> None:
+        """The first byte of a head has come: from now on it must come to its end in time."""
+        self.link.timeout_answer = "The request head did not arrive in time."
+        self.link.read_deadline = trio.current_time() + self.context.limits.head_timeout_s
+
+    async def _recv(self, size: int) -> bytes:
+        sock = self.link.sock
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                return sock.recv(size)
+            except BlockingIOError:
+                continue
+
+    async def read_body(self, pace: BodyPace) -> bool:
+        """Reads more into `buffer`; ``False`` if the client sent no more and never will.
+
+        Raises:
+            RequestTimeout: it did not come at the pace that it must.
+        """
+        link = self.link
+        with trio.CancelScope() as scope:
+            link.body_scope = scope
+            link.read_deadline = pace.deadline(trio.current_time())
+            try:
+                data = await self._recv(_BODY_READ)
+            except OSError:
+                return False
+            finally:
+                link.read_deadline = inf
+                link.body_scope = None
+        if scope.cancelled_caught:
+            raise RequestTimeout("The request body did not arrive in time.")
+        pace.came(len(data))
+        self.buffer += data
+        return bool(data)
+
+    async def _exchange_once(self, head: RequestHead) -> bool:
+        """Runs the app on one request; ``True`` if the connection can carry another."""
+        self.link.idle = False
+        self.context.requests += 1
+        exchange = Exchange(self, head, gone=self._departed and self._counts_as_gone(head))
+        self._exchange = exchange
+        try:
+            await self.context.app(exchange.scope(), exchange.receive, exchange.send)
+            failure: SmgError | None = AppFailed()
+        except Exception as error:
+            failure = self._judge(error)
+        finally:
+            self._exchange = None
+            answered = exchange.response.complete
+            exchange.finish()
+            if self._queued:
+                self.write_queued()  # of a response that was cut short
+        if not answered:
+            if failure is not None and not exchange.response.head_sent:
+                await self._answer_and_linger(failure, head_only=head.method == "HEAD")
+            return False
+        return exchange.response.keep_alive and await exchange.discard_body()
+
+    def _judge(self, error: Exception) -> SmgError | None:
+        """What to answer for an exception of the app, if anything; logs what is nobody's plan."""
+        leaves = list(_leaves(error))
+        for leaf in leaves:
+            if isinstance(leaf, RequestFault):
+                return leaf
+        if all(isinstance(leaf, ClientGone) for leaf in leaves):
+            return None
+        LOGGER.error("the app failed on a request", exc_info=error)
+        return AppFailed()
+
+    def _counts_as_gone(self, head: RequestHead) -> bool:
+        return self._reset or head.keep_alive or not self.context.limits.answer_half_closed
+
+    def on_departure(self, *, reset: bool) -> None:
+        """See `Departing`."""
+        self._departed = True
+        self._reset |= reset
+        exchange = self._exchange
+        if exchange is not None and not exchange.gone and self._counts_as_gone(exchange.head):
+            exchange.depart()
+
+    async def write(self, data: bytes) -> None:
+        """Writes all of ``data``; without a checkpoint if the kernel takes it at once.
+
+        Raises:
+            ClientGone: the client has left.
+        """
+        rest = self.offer(data)
+        if rest:
+            await self.write_slowly(rest)
+
+    def queue(self, data: bytes) -> bool:
+        """Leaves ``data`` to the next burst; ``False`` if it must be written by the caller, for it has to wait."""
+        if self._writing is not None:
+            return False
+        if self._queued:
+            self._queued += data
+        else:
+            self._queued = data
+            self.burst.add(self)
+        return True
+
+    def write_queued(self) -> bytes:
+        """Offers what is queued to the kernel; what it did not take must be given to `write_rest`.
+
+        A client that has left ends the connection.
+        """
+        if not self._queued:
+            return b""
+        try:
+            rest = self.offer(b"")
+        except ClientGone:
+            self.link.scope.cancel()
+            return b""
+        if rest:
+            self._writing = trio.Event()
+        return rest
+
+    async def write_rest(self, rest: bytes) -> None:
+        """Writes what a burst could not. A client that has left ends the connection."""
+        if self.link.sock.fileno() < 0:  # closed before this task had its first turn
+            return
+        try:
+            await self._write_out(rest)
+        except (ClientGone, trio.ClosedResourceError):
+            self.link.scope.cancel()
+
+    def offer(self, data: bytes) -> bytes:
+        """Offers ``data``, after what is queued, to the kernel; what it did not take is left to `write_slowly`.
+
+        Raises:
+            ClientGone: the client has left.
+        """
+        if self._writing is not None:
+            return data
+        if self._queued:
+            data, self._queued = self._queued + data, b""
+        try:
+            sent = self.link.sock.send(data)
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise ClientGone from error
+        return b"" if sent == len(data) else data[sent:]
+
+    async def write_slowly(self, data: bytes) -> None:
+        """Writes all of ``data``, waiting for the client to read. Raises as `write` does."""
+        while self._writing is not None:
+            await self._writing.wait()
+        self._writing = trio.Event()
+        await self._write_out(data)
+
+    async def _write_out(self, data: bytes) -> None:
+        writing, rest, link = self._writing, memoryview(data), self.link
+        assert writing is not None, "nobody else writes meanwhile"
+        try:
+            while rest:
+                link.write_deadline = trio.current_time() + self.context.limits.write_timeout_s
+                await trio.lowlevel.wait_writable(link.sock)
+                rest = rest[self._send_some(rest) :]
+        finally:
+            link.write_deadline = inf
+            self._writing = None
+            writing.set()
+
+    def _send_some(self, data: memoryview) -> int:
+        try:
+            return self.link.sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ClientGone from error
+
+    async def _answer_and_linger(self, fault: SmgError, *, head_only: bool = False) -> None:
+        self.context.faults += 1
+        try:
+            await self.write(error_response(fault, head_only=head_only))
+        except ClientGone:
+            return
+        await self._linger()
+
+    async def _linger_if_unread(self) -> None:
+        """Before a close that would reset: bytes the client sent and nobody read make the kernel do so."""
+        if self.buffer or self.link.has_bytes():
+            await self._linger()
+
+    async def _linger(self) -> None:
+        self.link.read_deadline = inf
+        self.buffer.clear()
+        await self.link.linger(self.context.limits.linger_timeout_s)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]

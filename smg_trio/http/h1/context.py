@@ -1,0 +1,44 @@
+"""What all fast-lane connections of one server share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+
+from smg_trio.http.asgi import App
+from smg_trio.http.disconnect_watch import DepartureWatch
+from smg_trio.http.h1.parsers import HeadParser
+from smg_trio.http.h1.write_batcher import Burst
+from smg_trio.http.settings import ServerLimits
+
+
+class LaneContext:
+    """The app, the limits, the counters, and whether the server is draining."""
+
+    __slots__ = (
+        "_date_line", "_date_second", "app", "burst", "departures", "draining", "faults", "limits", "new_parser",
+        "requests",
+    )  # fmt: skip
+
+    def __init__(
+        self, app: App, limits: ServerLimits, new_parser: Callable[[], HeadParser], departures: DepartureWatch
+    ) -> None:
+        self.app = app
+        self.limits = limits
+        self.new_parser = new_parser
+        self.departures = departures
+        self.burst = Burst()
+        self.draining = False
+        self.requests = 0
+        self.faults = 0
+        self._date_second = -1
+        self._date_line = b""
+
+    def date_line(self) -> bytes:
+        """The ``Date`` header line of this second."""
+        second = int(time.time())
+        if second != self._date_second:
+            self._date_second = second
+            self._date_line = f"date: {formatdate(second, usegmt=True)}\r\n".encode()
+        return self._date_line

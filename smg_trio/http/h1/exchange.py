@@ -1,0 +1,253 @@
+"""One request and its response: the ASGI ``scope``, ``receive`` and ``send`` of the fast lane.
+
+``send`` offers the bytes to the kernel at once and returns without a checkpoint if they were all taken, so an
+app that sends in a loop must await something else in it. It raises `ClientGone` when the client has left.
+
+``receive`` gives the body as it comes, then waits for the client to go. It raises `RequestTooLarge` or
+`RequestFault` for a body that cannot be read on; the app may answer that itself, else the connection does.
+
+``scope["extensions"]["smg_trio.cancel_on_disconnect"]`` is a function that has the server cancel the app, or the
+``trio.CancelScope`` it is given, when the client goes while the request runs. It saves the app a task that sits in
+``receive``. ``"smg_trio.write_body"`` is `Exchange.write_body`, which sends one piece of a streamed body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import trio
+
+from smg_trio.http.asgi import Message, Scope
+from smg_trio.http.body_pace import BodyPace
+from smg_trio.http.faults import RequestFault
+from smg_trio.http.h1.framing import ChunkedBody, SizedBody
+from smg_trio.http.h1.head import RequestHead
+from smg_trio.http.h1.response import ResponseEncoder, ResponseMisuse
+from smg_trio.http.h1.write_batcher import WORTH_FROM
+
+if TYPE_CHECKING:
+    from smg_trio.http.h1.connection import Http1Connection
+
+CANCEL_ON_DISCONNECT = "smg_trio.cancel_on_disconnect"
+WRITE_BODY = "smg_trio.write_body"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_MAX_DISCARDED = 256 * 1024
+_ASGI = {"version": "3.0", "spec_version": "2.4"}
+
+
+class Exchange:
+    """A request in the app's hands. Ends when the app returns; `receive` then only says "disconnect"."""
+
+    __slots__ = (
+        "_body", "_body_told", "_connection", "_continue_owed", "_end", "_pace", "_scopes", "_streams", "gone",
+        "head", "response",
+    )  # fmt: skip
+
+    def __init__(self, connection: Http1Connection, head: RequestHead, *, gone: bool) -> None:
+        self._connection = connection
+        self.head = head
+        self._body = _body_of(head, connection)
+        self._body_told = False
+        self._continue_owed = head.expects_continue and self._body is not None
+        self._end: trio.Event | None = None
+        self._scopes: list[trio.CancelScope] | None = None
+        self._streams = False
+        self._pace: BodyPace | None = None
+        self.gone = gone
+        self.response = ResponseEncoder(http11=head.http11, head_only=head.method == "HEAD", keep_alive=head.keep_alive)
+
+    def scope(self) -> Scope:
+        """The ASGI connection scope."""
+        head = self.head
+        path = head.path.decode("ascii")
+        link = self._connection.link
+        return {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": "1.1" if head.http11 else "1.0",
+            "method": head.method,
+            "scheme": "http",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": head.path,
+            "query_string": head.query,
+            "root_path": "",
+            "headers": head.headers,
+            "client": link.client,
+            "server": link.server,
+            "state": {},
+            "extensions": {CANCEL_ON_DISCONNECT: self.cancel_on_disconnect, WRITE_BODY: self.write_body},
+        }
+
+    def cancel_on_disconnect(self, scope: trio.CancelScope | None = None) -> None:
+        """Cancels ``scope`` when the client goes before the response is complete; at once if it has.
+
+        Without a scope it is the whole connection that is cancelled, which has nobody to serve then: a scope of the
+        request's own would cost more than all else in this class.
+        """
+        if scope is None:
+            scope = self._connection.link.scope
+        if self.gone:
+            scope.cancel()
+        elif self._scopes is None:
+            self._scopes = [scope]
+        else:
+            self._scopes.append(scope)
+
+    def depart(self) -> None:
+        """The client has gone: wakes `receive` and cancels the registered scopes."""
+        self.gone = True
+        self._release()
+        for scope in self._scopes or ():
+            scope.cancel()
+
+    def finish(self) -> None:
+        """The app has returned: whoever still waits in `receive` is released, the scopes are forgotten."""
+        self.gone = True
+        self._release()
+        self._scopes = None
+        if self._streams:
+            self._connection.burst.streams -= 1
+
+    def _release(self) -> None:
+        if self._end is not None:
+            self._end.set()
+
+    async def receive(self) -> Message:
+        """ASGI ``receive``. Cancellation loses no body bytes."""
+        if self._body is not None:
+            return await self._receive_body(self._body)
+        if not self._body_told:
+            self._body_told = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        if not self.gone and not self.response.complete:
+            if self._end is None:
+                self._end = trio.Event()
+            await self._end.wait()
+        return {"type": "http.disconnect"}
+
+    async def _receive_body(self, body: SizedBody | ChunkedBody) -> Message:
+        connection = self._connection
+        while True:
+            data = self._take(body)
+            if body.ended:
+                self._body = None
+                self._body_told = True
+                return {"type": "http.request", "body": data, "more_body": False}
+            if data:
+                return {"type": "http.request", "body": data, "more_body": True}
+            if self._continue_owed:
+                self._continue_owed = False
+                await connection.write(_CONTINUE)
+            if self._pace is None:
+                self._pace = BodyPace(connection.context.limits, trio.current_time())
+            if not await self._read_more(self._pace):
+                self.depart()
+                return {"type": "http.disconnect"}
+
+    async def _read_more(self, pace: BodyPace) -> bool:
+        try:
+            return await self._connection.read_body(pace)
+        except RequestFault:
+            self.response.keep_alive = False
+            raise
+
+    def _take(self, body: SizedBody | ChunkedBody) -> bytes:
+        try:
+            return body.take(self._connection.buffer)
+        except RequestFault:
+            self.response.keep_alive = False
+            raise
+
+    async def send(self, message: Message) -> None:
+        """ASGI ``send``.
+
+        Raises:
+            ClientGone: the client has left.
+            ResponseMisuse: the message is out of order.
+
+        Cancelled while the client does not read, it leaves a response that cannot be continued: the
+        connection is closed when the app returns.
+        """
+        kind = message["type"]
+        if kind == "http.response.body":
+            response = self.response
+            connection = self._connection
+            data = response.body(message.get("body", b""), message.get("more_body", False), connection.date_line)
+            if data:
+                try:
+                    await connection.write(data)
+                except BaseException:
+                    response.abandon()
+                    raise
+            if response.complete:
+                self._release()
+        elif kind == "http.response.start":
+            self._start(message)
+        else:
+            raise ResponseMisuse(f"{kind} is not a message of an HTTP response")
+
+    def write_body(self, data: bytes) -> Awaitable[None] | None:
+        """A piece of the body in mid-response: `send` without a message to make and take apart.
+
+        Returns None if it was taken at once, by the kernel or by the next burst, else what must be awaited before
+        anything else is sent. Errors as `send`, here or there; a burst that meets one ends the connection.
+        """
+        framed = self.response.chunk(data)
+        if framed is None:
+            return self.send({"type": "http.response.body", "body": data, "more_body": True})
+        connection = self._connection
+        if not self._streams:
+            self._streams = True
+            connection.burst.streams += 1
+        if connection.burst.streams >= WORTH_FROM and connection.queue(framed):
+            return None
+        try:
+            rest = connection.offer(framed)
+        except BaseException:
+            self.response.abandon()
+            raise
+        return self._write_rest(rest) if rest else None
+
+    async def _write_rest(self, rest: bytes) -> None:
+        try:
+            await self._connection.write_slowly(rest)
+        except BaseException:
+            self.response.abandon()
+            raise
+
+    def _start(self, message: dict[str, Any]) -> None:
+        response = self.response
+        if self._connection.context.draining or not self._can_skip_body():
+            response.keep_alive = False
+        response.start(message["status"], message.get("headers", ()))
+
+    def _can_skip_body(self) -> bool:
+        """Whether what is left of the body is little enough to be read and thrown away."""
+        body = self._body
+        if body is None:
+            return True
+        if self._continue_owed or isinstance(body, ChunkedBody):
+            return False
+        return body.remaining <= _MAX_DISCARDED
+
+    async def discard_body(self) -> bool:
+        """Reads what the app left of the body. ``False``: that cannot be done, so close."""
+        while self._body is not None:
+            if not self._can_skip_body():
+                return False
+            try:
+                message = await self._receive_body(self._body)
+            except RequestFault:
+                return False
+            if message["type"] == "http.disconnect":
+                return False
+        return True
+
+
+def _body_of(head: RequestHead, connection: Http1Connection) -> SizedBody | ChunkedBody | None:
+    if head.chunked:
+        limits = connection.context.limits
+        return ChunkedBody(limits.max_body_bytes, limits.max_header_bytes)
+    return SizedBody(head.content_length) if head.content_length else None

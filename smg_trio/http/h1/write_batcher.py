@@ -1,0 +1,95 @@
+"""Pieces of many streams, written back to back.
+
+An engine's step wakes all its streams. If each wrote its piece as soon as it has made it, a client on the same host
+would fall asleep in between and be woken by every write, and the kernel's and the interpreter's code would take turns
+in the caches. So pieces wait here until all streams of the step have made theirs, or `_MOST_WAITING` have. At 128
+streams that takes a sixth off what a token costs, and the average piece leaves earlier.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from smg_trio.http.h1.connection import Http1Connection
+
+LOGGER = logging.getLogger("smg_trio.http")
+
+WORTH_FROM = 4
+"""With fewer streams than these a detour through another task costs more than it saves."""
+_MOST_WAITING = 32
+"""As soon as so many pieces wait, they are written: of hundreds of streams the first need not wait for the last."""
+
+
+class Burst:
+    """What is to be written soon; one per server. `run` it for as long as there are connections.
+
+    Attributes:
+        streams: responses in mid-body that may write through it.
+    """
+
+    __slots__ = ("_sleeper", "_slow", "_waiting", "streams")
+
+    def __init__(self) -> None:
+        self._waiting: list[Http1Connection] = []
+        self._sleeper: trio.lowlevel.Task | None = None
+        self._slow: trio.Nursery | None = None
+        self.streams = 0
+
+    def add(self, connection: Http1Connection) -> None:
+        """Have `connection.write_queued` called once the tasks that are awake now have run, or sooner."""
+        self._waiting.append(connection)
+        if len(self._waiting) >= _MOST_WAITING and self._slow is not None:
+            self._write(self._slow)
+            return
+        sleeper, self._sleeper = self._sleeper, None
+        if sleeper is not None:
+            trio.lowlevel.reschedule(sleeper)
+
+    async def run(self) -> None:
+        """Write for ever. Cancelled, connections keep what they have queued until they write themselves."""
+        async with trio.open_nursery() as slow:
+            self._slow = slow
+            try:
+                while True:
+                    await self._wait()
+                    self._write(slow)
+            finally:
+                self._slow = None
+
+    def _write(self, slow: trio.Nursery) -> None:
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            try:
+                rest = connection.write_queued()
+            except Exception:
+                _fail(connection)
+                continue
+            if rest:
+                slow.start_soon(self._write_rest, connection, rest)
+
+    async def _write_rest(self, connection: Http1Connection, rest: bytes) -> None:
+        try:
+            await connection.write_rest(rest)
+        except Exception:
+            _fail(connection)
+
+    async def _wait(self) -> None:
+        if self._waiting:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._sleeper = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._sleeper = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _fail(connection: Http1Connection) -> None:
+    """An exception in a write ends this connection; the others are written by the same task."""
+    LOGGER.exception("writing to %s failed", connection.link.client)
+    connection.link.scope.cancel()

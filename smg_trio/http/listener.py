@@ -1,0 +1,327 @@
+"""Opens listening sockets, accepts connections and runs them until the server is told to end.
+
+The task tree of one `serve`: one accept task per listener, one task that looks at deadlines, one that
+watches for departed clients, one that waits for the shutdown, and one task per connection. A connection's
+failure is logged and ends that connection only.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import trio
+
+from smg_trio.core.errors import ConfigError
+from smg_trio.http.asgi import App
+from smg_trio.http.client_connection import Address, ClientGone, Link, address_of
+from smg_trio.http.disconnect_watch import DepartureWatch
+from smg_trio.http.faults import RequestFault, TooManyConnections, error_response
+from smg_trio.http.h1.connection import Http1Connection
+from smg_trio.http.h1.context import LaneContext
+from smg_trio.http.h1.parsers import ParserName, head_parser_factory
+from smg_trio.http.hypercorn.tcp_server import HypercornHost
+from smg_trio.http.settings import ServerLimits
+from smg_trio.http.shutdown import Shutdown
+from smg_trio.http.statistics import ServerStatistics
+
+LOGGER = logging.getLogger("smg_trio.http")
+Lane = Literal["fast", "hypercorn"]
+SslContext = Callable[[], ssl.SSLContext]
+"""The context of the next connection; it offers `ALPN_PROTOCOLS`."""
+ALPN_PROTOCOLS = ["h2", "http/1.1"]
+
+_ACCEPT_BATCH = 64
+_CAPACITY_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+_CAPACITY_PAUSE_S = 0.1
+
+
+async def open_listeners(host: str, port: int, *, backlog: int = 2048) -> list[trio.SocketListener]:
+    """Listening sockets for every address ``host`` means (IPv4 and IPv6), all on one port.
+
+    Args:
+        host: a name or address; ``""`` or ``"*"`` for all interfaces.
+        port: ``0`` lets the kernel choose; further addresses then get the port of the first.
+        backlog: connections the kernel holds before they are accepted.
+
+    Raises:
+        ConfigError: the port is taken or not permitted, or the host means no address here.
+    """
+    listeners: list[trio.SocketListener] = []
+    try:
+        infos = await trio.socket.getaddrinfo(
+            None if host in {"", "*"} else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, _, _, _, address in infos:
+            chosen = listeners[0].socket.getsockname()[1] if listeners else port
+            listener = _open_listener(family, (address[0], chosen, *address[2:]), backlog)
+            if listener is not None:
+                listeners.append(listener)
+    except OSError as error:
+        for listener in listeners:
+            await listener.aclose()
+        raise _bind_error(host, port, error) from error
+    if not listeners:
+        raise ConfigError("--host", f"{host!r} means no address that can be listened on.")
+    return listeners
+
+
+def _open_listener(family: int, address: tuple[str | int, ...], backlog: int) -> trio.SocketListener | None:
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            return None
+        raise
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+        sock.listen(backlog)
+        return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRNOTAVAIL and family == socket.AF_INET6:
+            return None  # the name resolves to an IPv6 address this host has switched off
+        raise
+
+
+def _bind_error(host: str, port: int, error: OSError) -> ConfigError:
+    if isinstance(error, socket.gaierror):
+        return ConfigError("--host", f"{host!r} cannot be resolved.", "Give a name or address of this host.")
+    if error.errno == errno.EADDRINUSE:
+        return ConfigError("--port", f"{port} is in use.", "Choose another port, or 0 for a free one.")
+    if error.errno == errno.EACCES:
+        return ConfigError("--port", f"{port} needs privileges.", "Choose a port above 1023.")
+    return ConfigError("--host", f"cannot listen on {host!r} port {port}: {os.strerror(error.errno or 0)}.")
+
+
+class RunningServer:
+    """What `serve` reports as started: where it listens, and its counts."""
+
+    def __init__(self, server: _Server, addresses: list[Address]) -> None:
+        self._server = server
+        self.addresses = addresses
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self.addresses[0][1]
+
+    def statistics(self) -> ServerStatistics:
+        """The server's counts at this moment."""
+        return self._server.statistics()
+
+
+async def serve(
+    app: App,
+    listeners: Sequence[trio.SocketListener],
+    *,
+    limits: ServerLimits | None = None,
+    lane: Lane = "fast",
+    parser: ParserName = "auto",
+    shutdown: Shutdown | None = None,
+    ssl_context: SslContext | None = None,
+    task_status: trio.TaskStatus[RunningServer] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serves ``app`` (ASGI 3, without lifespan) until ``shutdown`` has run its course.
+
+    Args:
+        app: called once per HTTP request or WebSocket.
+        listeners: closed when draining begins, and in any case on return.
+        limits: sizes and times; the defaults if not given.
+        lane: ``"fast"``: plain HTTP/1.1 is read by this package and the rest handed to hypercorn.
+            ``"hypercorn"``: hypercorn's own protocols read everything.
+        parser: what reads request heads in the fast lane; ``"auto"`` is httptools where it is installed.
+        shutdown: how the caller ends the server; without it only cancellation does.
+        ssl_context: serve TLS (always through hypercorn); asked for each connection, so that it may change.
+        task_status: started with a `RunningServer`.
+
+    Raises:
+        ConfigError: ``parser`` names one that is not installed.
+
+    Cancellation closes every socket at once; requests in flight are cancelled.
+    """
+    shutdown = shutdown or Shutdown()
+    server = _Server(app, limits or ServerLimits(), lane, parser, ssl_context)
+    names = [address_of(listener.socket.getsockname()) for listener in listeners]
+    running = RunningServer(server, [name for name in names if name is not None])
+    try:
+        with shutdown.hard_scope:
+            await server.run(listeners, shutdown, running, task_status)
+    finally:
+        server.close()
+        for listener in listeners:
+            listener.socket.close()
+
+
+class _Server:
+    """The state all connections of one `serve` share."""
+
+    def __init__(self, app: App, limits: ServerLimits, lane: Lane, parser: ParserName, tls: SslContext | None) -> None:
+        self.limits = limits
+        self.lane = lane
+        self.tls = tls
+        self.links: set[Link] = set()
+        self.departures = DepartureWatch()
+        self.hypercorn = HypercornHost(app, limits)
+        self.context = LaneContext(app, limits, head_parser_factory(parser), self.departures)
+        self.accepted = 0
+        self.refused = 0
+        self.handed_over = 0
+
+    def statistics(self) -> ServerStatistics:
+        """The counts at this moment."""
+        return ServerStatistics(
+            connections_open=len(self.links),
+            connections_idle=sum(link.idle for link in self.links),
+            connections_accepted=self.accepted,
+            connections_refused=self.refused,
+            connections_handed_over=self.handed_over,
+            requests=self.context.requests,
+            faults=self.context.faults,
+        )
+
+    def close(self) -> None:
+        """Releases what is not bound to a task."""
+        self.departures.close()
+
+    async def run(
+        self,
+        listeners: Sequence[trio.SocketListener],
+        shutdown: Shutdown,
+        running: RunningServer,
+        task_status: trio.TaskStatus[RunningServer],
+    ) -> None:
+        """Accepts and serves until draining begins, then until the last connection is gone."""
+        async with trio.open_nursery() as watchers:
+            watchers.start_soon(self._watch_deadlines)
+            watchers.start_soon(self.departures.run)
+            watchers.start_soon(self.context.burst.run)
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as accepting:
+                    for listener in listeners:
+                        accepting.start_soon(self._accept_from, listener, connections)
+                    task_status.started(running)
+                    await shutdown.wait_draining()
+                    accepting.cancel_scope.cancel()
+                await self._drain()
+            watchers.cancel_scope.cancel()
+
+    async def _drain(self) -> None:
+        self.context.draining = True
+        await self.hypercorn.drain()
+        for link in list(self.links):
+            link.close_if_idle()
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            await trio.sleep(self.limits.tick_s)
+            now = trio.current_time()
+            for link in list(self.links):
+                try:
+                    link.check_deadlines(now)
+                except Exception:
+                    LOGGER.exception("connection from %s cannot be ended", link.client)
+
+    async def _accept_from(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        # A duplicate of the listening socket, since trio's own gives out no plain sockets.
+        plain = socket.socket(fileno=os.dup(listener.socket.fileno()))
+        plain.setblocking(False)
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(plain)
+                await self._accept_batch(plain, connections)
+        finally:
+            # Clients whose handshake the kernel has already finished are not turned away.
+            if not connections.cancel_scope.cancel_called:
+                self._accept_waiting(plain, connections)
+            plain.close()
+            listener.socket.close()
+
+    async def _accept_batch(self, plain: socket.socket, connections: trio.Nursery) -> None:
+        for _ in range(_ACCEPT_BATCH):
+            try:
+                if not self._accept_one(plain, connections):
+                    return
+            except OSError as error:
+                if error.errno not in _CAPACITY_ERRNOS:
+                    continue  # the client was gone before it was accepted
+                LOGGER.warning("cannot accept: %s; waiting", os.strerror(error.errno or 0))
+                await trio.sleep(_CAPACITY_PAUSE_S)
+                return
+            except Exception:
+                # This task is one for all connections to come.
+                LOGGER.exception("a connection could not be accepted")
+                await trio.sleep(_CAPACITY_PAUSE_S)
+                return
+
+    def _accept_waiting(self, plain: socket.socket, connections: trio.Nursery) -> None:
+        try:
+            while self._accept_one(plain, connections):
+                pass
+        except OSError:
+            return
+
+    def _accept_one(self, plain: socket.socket, connections: trio.Nursery) -> bool:
+        try:
+            sock, peer = plain.accept()
+        except BlockingIOError:
+            return False
+        sock.setblocking(False)
+        if len(self.links) >= self.limits.max_connections:
+            self._refuse(sock)
+            return True
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.accepted += 1
+        link = Link(sock, address_of(peer), address_of(sock.getsockname()))
+        self.links.add(link)
+        connections.start_soon(self._run_link, link)
+        return True
+
+    def _refuse(self, sock: socket.socket) -> None:
+        self.refused += 1
+        fault = TooManyConnections(f"The server has {self.limits.max_connections} connections open.")
+        with sock:
+            if self.tls is None:
+                try:
+                    sock.send(error_response(fault))
+                except OSError:
+                    return
+
+    async def _run_link(self, link: Link) -> None:
+        try:
+            with link.scope:
+                await self._speak(link)
+            if link.fault is not None:
+                self.context.faults += 1
+                link.send_last(error_response(link.fault))
+        except* (ClientGone, RequestFault):
+            pass
+        except* Exception:
+            LOGGER.exception("connection from %s failed", link.client)
+        finally:
+            self.links.discard(link)
+            link.close()
+
+    async def _speak(self, link: Link) -> None:
+        if self.lane == "fast" and self.tls is None:
+            received = await Http1Connection(link, self.context).run()
+            if received is None:
+                return
+        else:
+            received = b""
+        self.handed_over += 1
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(link.sock))
+        if self.tls is None:
+            await self.hypercorn.run(link, stream, received)
+        else:
+            secure = trio.SSLStream(stream, self.tls(), server_side=True, https_compatible=True)
+            await self.hypercorn.run(link, secure)

@@ -1,0 +1,233 @@
+"""What settings are refused, in words that name option, problem and remedy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import inf
+from typing import NamedTuple
+
+from smg_trio.core.errors import ConfigError
+from smg_trio.settings.settings import BACKENDS, CONTROL_PLANE_ROLES, Settings, flag_of, options
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that cannot work. Raises ConfigError naming option, problem and remedy."""
+    _check_kinds(settings)
+    _check_backend(settings.backend)
+    for url in settings.worker_urls:
+        check_worker_url(url)
+    if settings.zmq_engine_count < 1:
+        raise ConfigError("--zmq-engine-count", f"must be at least 1, got {settings.zmq_engine_count}.")
+    if settings.dp_aware and settings.zmq_engine_count > 1:
+        url = settings.worker_urls[0] if settings.worker_urls else "worker"
+        raise ConfigError("--dp-aware", dp_aware_refusal(url, settings.zmq_engine_count))
+    if settings.zmq_handshake_address is not None and len(settings.worker_urls) != 1:
+        raise ConfigError(
+            "--zmq-handshake-address",
+            f"is one address ({settings.zmq_handshake_address}), so it needs exactly one worker URL, not "
+            f"{len(settings.worker_urls)}.",
+            "Leave it out: each worker's address is then made of its URL.",
+        )
+    if settings.worker_urls and settings.model_path is None:
+        raise ConfigError(
+            "--model-path",
+            f"ZMQ worker {settings.worker_urls[0]} has no model identity: EngineCore does not report a served model "
+            "name, so --model-path is required.",
+        )
+    for alias in settings.model_alias:
+        if not all(alias.partition("=")):
+            raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.", "Write it as new=served.")
+    if not all(key.strip() for key in settings.api_key):
+        raise ConfigError("--api-key", "must not be empty: an empty key is the same as none.", "Leave it out for none.")
+    for name in ("api_key_file", "tls_cert_path", "tls_key_path", "tls_client_ca_path"):
+        if getattr(settings, name) == "":
+            raise ConfigError(flag_of(name), "must not be empty.", "Leave it out for none.")
+    for number, text in enumerate(settings.control_plane_api_keys, 1):
+        control_plane_key(text, number)
+    _check_tls(settings)
+    for name in ("port", "prometheus_port"):
+        if not 0 <= getattr(settings, name) <= 65535:
+            raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
+    bucket_bounds(settings.prometheus_duration_buckets)
+    _check_traces_endpoint(settings.otlp_traces_endpoint)
+    _check_positive(settings)
+    _check_ranges(settings)
+
+
+def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
+    """What `--prometheus-duration-buckets` says, as seconds. Raises ConfigError."""
+    try:
+        bounds = tuple(float(text) for text in texts)
+    except ValueError:
+        bounds = (-1.0,)
+    if not all(0 < bound < inf for bound in bounds) or any(low >= high for low, high in pairwise(bounds)):
+        raise ConfigError(
+            "--prometheus-duration-buckets", f"{' '.join(texts)!r} are no ascending numbers above 0.",
+            "Write seconds, as 0.1 0.5 1 5.",
+        )  # fmt: skip
+    return bounds
+
+
+def _check_traces_endpoint(endpoint: str) -> None:
+    scheme, separator, rest = endpoint.partition("://")
+    host = (rest if separator else endpoint).partition("/")[0]
+    if not host.strip() or (separator and scheme not in ("http", "https")) or not host.isprintable() or " " in host:
+        raise ConfigError(
+            "--otlp-traces-endpoint", f"{endpoint!r} is no host:port or http(s) URL.", "Write it as collector:4318."
+        )
+
+
+def _check_kinds(settings: Settings) -> None:
+    """For those who make settings in Python: a str where several are meant would be taken for its characters."""
+    for option in options():
+        value, choices = getattr(settings, option.name), option.metadata["choices"]
+        if isinstance(option.default, tuple) and not isinstance(value, tuple):
+            raise ConfigError(flag_of(option.name), f"must be a tuple, got a {type(value).__name__}.")
+        if choices and value not in choices:
+            raise ConfigError(flag_of(option.name), f"{value!r} is not among its values.", f"Use {_any_of(choices)}.")
+
+
+def _any_of(choices: Sequence[str]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+
+
+_ABOVE_0 = [
+    "max_tree_size",
+    "block_size",
+    "prefix_token_count",
+    "max_idle_secs",
+    "queue_timeout_secs",
+    "worker_overload_waiting_requests",
+    "worker_overload_token_usage",
+    "retry_max_retries",
+    "retry_max_backoff_ms",
+    "cb_failure_threshold",
+    "cb_success_threshold",
+    "cb_timeout_duration_secs",
+    "cb_window_duration_secs",
+    "health_failure_threshold",
+    "health_success_threshold",
+    "health_check_interval_secs",
+    "health_check_timeout_secs",
+]
+_FROM_0 = [
+    "tokenizer_cache_l1_max_memory",
+    "cache_threshold",
+    "balance_abs_threshold",
+    "eviction_interval_secs",
+    "prefix_hash_balance_abs_threshold",
+    "queue_size",
+    "retry_initial_backoff_ms",
+    "retry_jitter_factor",
+    "rate_limit_tokens_per_second",
+    "key_max_concurrent_requests",
+    "key_tokens_per_minute",
+]
+_FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
+_TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")
+
+
+def _check_ranges(settings: Settings) -> None:
+    # Written so that "not a number", which compares false with anything, is refused too.
+    rules: tuple[tuple[Sequence[str], Callable[[float], bool], str], ...] = (
+        (_ABOVE_0, lambda value: 0 < value < inf, "must be greater than 0"),
+        (_FROM_0, lambda value: 0 <= value < inf, "must not be negative"),
+        (_FROM_1, lambda value: 1 <= value < inf, "must be at least 1"),
+        (_TO_1, lambda value: value <= 1, "must be at most 1"),
+        (("max_concurrent_requests",), lambda value: value >= -1, "must be -1, 0 or a number of requests"),
+    )
+    for names, holds, problem in rules:
+        for name in names:
+            if not holds(getattr(settings, name)):
+                raise ConfigError(flag_of(name), f"{problem}, got {getattr(settings, name)}.")
+
+
+def _check_positive(settings: Settings) -> None:
+    names = (
+        "max_payload_size",
+        "max_payload_memory",
+        "request_timeout_secs",
+        "sse_keepalive_secs",
+        "engine_silence_secs",
+        "engine_send_timeout_secs",
+        "zmq_startup_timeout_secs",
+    )
+    for name in names:
+        if not getattr(settings, name) > 0:  # "not a number" too
+            raise ConfigError(flag_of(name), f"must be greater than 0, got {getattr(settings, name)}.")
+    if not settings.shutdown_grace_period_secs >= 0:
+        grace_s = settings.shutdown_grace_period_secs
+        raise ConfigError("--shutdown-grace-period-secs", f"must not be negative, got {grace_s}.", "0 ends at once.")
+    if not settings.min_body_rate >= 0:
+        rate = settings.min_body_rate
+        raise ConfigError("--min-body-rate", f"must not be negative, got {rate}.", "0 is for no least rate.")
+
+
+def dp_aware_refusal(url: str, dp_size: int) -> str:
+    """Why a group cannot be expanded into one worker per rank, in the reference's words."""
+    return (
+        f"ZMQ worker {url} cannot be dp-aware expanded (dp_size={dp_size}); configure a grouped ZMQ worker (`dp_size` "
+        "on the worker spec) instead"
+    )
+
+
+def _check_tls(settings: Settings) -> None:
+    if settings.tls_cert_path is not None and settings.tls_key_path is None:
+        raise ConfigError("--tls-key-path", "is missing beside --tls-cert-path.", "Give the certificate's key.")
+    if settings.tls_key_path is not None and settings.tls_cert_path is None:
+        raise ConfigError("--tls-cert-path", "is missing beside --tls-key-path.", "Give the key's certificate.")
+    if settings.tls_client_ca_path is not None and settings.tls_cert_path is None:
+        raise ConfigError(
+            "--tls-client-ca-path", "needs TLS.", "Give --tls-cert-path and --tls-key-path too, or leave it out."
+        )
+
+
+class ControlPlaneKey(NamedTuple):
+    """One entry of --control-plane-api-keys; `key` is the only secret."""
+
+    id: str
+    name: str
+    role: str
+    key: str
+
+
+def control_plane_key(text: str, number: int) -> ControlPlaneKey:
+    """The parts of the `number`-th entry. Raises ConfigError, which does not repeat the key."""
+    parts = [part.strip() for part in text.split(":", 3)]
+    if len(parts) < 4 or not all(parts):
+        problem = f"entry {number} is not of the form id:name:role:key."
+        raise ConfigError("--control-plane-api-keys", problem, "For example ops:On call:admin:KEY.")
+    entry = ControlPlaneKey(*parts)
+    if entry.role not in CONTROL_PLANE_ROLES:
+        problem = f"entry {number} ({entry.id}) has an unknown role."
+        raise ConfigError("--control-plane-api-keys", problem, f"Use {_any_of(CONTROL_PLANE_ROLES)}.")
+    return entry
+
+
+def _check_backend(backend: str | None) -> None:
+    if backend is not None and backend not in BACKENDS:
+        raise ConfigError(
+            "--backend",
+            f"ZMQ direct backend has no engine implementation for runtime {backend}; "
+            "only vllm and tokenspeed are supported.",
+        )
+
+
+def check_worker_url(url: str) -> None:
+    """Refuse what is no ipc:// URL with a path, in the reference's words. Raises ConfigError."""
+    scheme, separator, path = url.partition("://")
+    if not separator or scheme not in ("http", "https", "grpc", "grpcs", "ipc"):
+        raise ConfigError(
+            "--worker-urls",
+            f"Invalid value for field 'worker_url': {url} - URL must start with a lowercase http://, https://, "
+            "grpc://, grpcs://, or ipc:// scheme",
+        )
+    if scheme != "ipc":
+        raise ConfigError(
+            "--worker-urls",
+            f"ZMQ worker URL must be ipc://<path>, got '{url}'.",
+            "This gateway speaks to engines on the same host only.",
+        )
+    if not path:
+        raise ConfigError("--worker-urls", "ipc:// worker URL must include a socket path")

@@ -1,0 +1,317 @@
+"""One line per request: what it says, when it is written, and what is never in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from smg_trio.core.events import Usage
+from smg_trio.gateway.http import BodyWrite, Response
+from smg_trio.gateway.observability.access_log import AccessLog, current
+from tests.e2e.harness import ENDLESS, HELLO, HI, MODEL, PATIENCE_S, Bench, open_gateway
+from tests.gateway.conftest import SetUp
+
+ALWAYS = {
+    "timestamp",
+    "level",
+    "logger",
+    "message",
+    "request_id",
+    "method",
+    "route",
+    "status",
+    "duration_s",
+    "client_left",
+}
+ANSWER = ALWAYS | {"model", "streaming", "prompt_tokens", "completion_tokens", "ttft_s", "worker"}
+
+
+def access_lines(out: io.StringIO) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    return [line for line in lines if line["logger"] == "smg_trio.access"]
+
+
+async def wait_lines(out: io.StringIO, count: int) -> list[dict[str, Any]]:
+    """The lines, once there are as many as that."""
+    with trio.fail_after(PATIENCE_S):
+        while len(lines := access_lines(out)) < count:
+            await trio.lowlevel.checkpoint()
+    return lines
+
+
+# ---- through a whole gateway ------------------------------------------------------------------------------
+
+BODIES = [
+    ("/v1/chat/completions", {"messages": HI}, 5),
+    ("/v1/completions", {"prompt": "hi"}, 5),
+    ("/v1/messages", {"messages": HI, "max_tokens": 9}, 5),
+    ("/v1/responses", {"input": "hi", "store": False}, 5),
+    ("/generate", {"text": "hi"}, 5),
+]
+
+
+@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
+async def test_every_answer_has_one_line_streamed_or_not(tmp_path: Path, set_up: SetUp, lane: str) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, HELLO, http_lane=lane) as bench:
+        expected = 0
+        for path, body, tokens in BODIES:
+            for stream in (False, True):
+                answer = await bench.http.post(path, json={"model": MODEL, "stream": stream} | body)
+                assert answer.status_code == 200, answer.text
+                expected += 1
+                line = (await wait_lines(out, expected))[-1]
+                assert set(line) == ANSWER, (path, stream)
+                assert (line["method"], line["route"], line["status"]) == ("POST", path, 200)
+                assert (line["model"], line["streaming"], line["completion_tokens"]) == (MODEL, stream, tokens)
+                assert line["prompt_tokens"] > 0
+                assert 0 < line["ttft_s"] <= line["duration_s"] < PATIENCE_S
+                assert line["client_left"] is False
+                assert line["worker"] == bench.urls[0]
+                assert line["request_id"] == answer.headers["x-request-id"]
+        assert len(access_lines(out)) == expected
+
+
+async def test_a_refused_request_has_one_line_with_the_reason(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, HELLO, api_key=("k",), max_payload_size=300) as bench:
+        key = {"authorization": "Bearer k"}
+        post = bench.http.post
+        await post("/v1/chat/completions", json={"model": MODEL, "messages": HI})
+        await post("/v1/chat/completions", json={"model": "other", "messages": HI}, headers=key)
+        await post("/v1/chat/completions", content=b"{", headers=key)
+        await bench.http.get("/no/such%20thing%0A", params={"secret": "hunter2"}, headers=key)
+        await bench.http.put("/v1/models", headers=key)
+        await bench.http.get("/v1/models", headers=key)
+        lines = await wait_lines(out, 6)
+    assert [(line["method"], line["route"], line["status"], line.get("error")) for line in lines] == [
+        ("POST", "/v1/chat/completions", 401, "invalid_api_key"),
+        ("POST", "/v1/chat/completions", 404, "model_not_found"),
+        ("POST", "/v1/chat/completions", 400, lines[2].get("error")),
+        ("GET", "/no/such%20thing%0A", 404, None),
+        ("PUT", "/v1/models", 405, None),
+        ("GET", "/v1/models", 200, None),
+    ]
+    assert all(set(line) <= ALWAYS | {"error", "key"} and line["request_id"] for line in lines)
+    assert "hunter2" not in out.getvalue()
+
+
+async def test_a_body_that_is_too_large_has_a_line(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, HELLO, max_payload_size=300) as bench:
+
+        async def chunks() -> Any:
+            for _ in range(9):
+                yield b"x" * 50
+
+        answer = await bench.http.post("/v1/chat/completions", content=chunks())
+        assert answer.status_code == 413
+        lines = access_lines(out)
+    assert [(line["route"], line["status"]) for line in lines] in ([], [("/v1/chat/completions", 413)])
+
+
+@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_leaves_is_said_to_have_left(
+    tmp_path: Path, set_up: SetUp, stream: bool, lane: str
+) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, ENDLESS, http_lane=lane) as bench:
+        body = {"model": MODEL, "messages": HI, "stream": stream}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_post, bench, body)
+            with trio.fail_after(PATIENCE_S):
+                while not (bench.engine.received and bench.gateway.answers):
+                    await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        [line] = await wait_lines(out, 1)
+        await bench.wait_idle()
+    assert line["client_left"] is True
+    assert line["streaming"] is stream
+    assert line["status"] in ((200, 499) if stream else (499,))
+
+
+async def _post(bench: Bench, body: dict[str, Any]) -> None:
+    await bench.http.post("/v1/chat/completions", json=body)
+
+
+async def test_a_stream_that_fails_is_200_with_its_error(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, ENDLESS) as bench:
+        body = {"model": MODEL, "messages": HI, "stream": True}
+        async with bench.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            chunks = answer.aiter_text()
+            await anext(chunks)
+            bench.kill(bench.engine)
+            async for _ in chunks:
+                pass
+        [line] = await wait_lines(out, 1)
+    assert (line["status"], line["client_left"]) == (200, False)
+    assert line["error"]
+    warnings = [json.loads(text) for text in out.getvalue().splitlines() if "stream ended with an error" in text]
+    assert [(one["request_id"], one["worker"]) for one in warnings] == [(line["request_id"], line["worker"])]
+
+
+async def test_probes_that_go_well_are_seen_at_debug_only(tmp_path: Path, set_up: SetUp) -> None:
+    for level, expected in (("info", ["/readiness"]), ("debug", ["/health", "/readiness"])):
+        out = set_up(level, as_json=True)
+        (tmp_path / level).mkdir()
+        async with open_gateway(tmp_path / level, HELLO, connect=False) as bench:
+            await bench.http.get("/health")
+            assert (await bench.http.get("/readiness")).status_code == 503
+            await wait_lines(out, len(expected))
+        assert [line["route"] for line in access_lines(out)] == expected
+
+
+async def test_no_access_log_means_none(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up("debug", as_json=True)
+    async with open_gateway(tmp_path, HELLO, access_log=False) as bench:
+        assert (await bench.chat()).status_code == 200
+        assert (await bench.http.get("/nowhere")).status_code == 404
+    assert access_lines(out) == []
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_no_line_at_any_level_holds_what_was_said_or_a_key(tmp_path: Path, set_up: SetUp, as_json: bool) -> None:
+    out = set_up("debug", as_json=as_json)
+    says = 'E["answertext"|"<EOS>"]'
+    async with open_gateway(tmp_path, says, words='E["prompttext"]', api_key=("hunter2",)) as bench:
+        key = {"authorization": "Bearer hunter2"}
+        said = [{"role": "user", "content": "prompttext"}]
+        for body in ({}, {"stream": True}, {"max_tokens": 10**6}, {"stop": "prompttext"}, {"tools": "prompttext"}):
+            asked = {"model": MODEL, "messages": said} | body
+            await bench.http.post("/v1/chat/completions", json=asked, headers=key)
+        await bench.http.post("/v1/chat/completions", json={"messages": said}, headers={"x-api-key": "hunter3"})
+        await bench.http.post("/v1/completions", json={"model": MODEL, "prompt": ["prompttext"]}, headers=key)
+        await bench.http.post("/tokenize", json={"model": MODEL, "prompt": "prompttext"}, headers=key)
+    assert "/v1/chat/completions" in out.getvalue()
+    for word in ("prompttext", "answertext", "hunter"):
+        assert word not in out.getvalue()
+
+
+async def test_a_worker_s_lines_name_it_and_no_request(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, HELLO) as bench:
+        url = f"ipc://{tmp_path}/s/added"
+        body = {"url": url, "runtime_type": "vllm", "model_id": MODEL}
+        answer = await bench.http.post("/workers", json=body, headers={"x-request-id": "adding"})
+        assert answer.status_code == 202
+        with trio.fail_after(PATIENCE_S):
+            while f"waiting for engines to connect to {url}" not in out.getvalue():
+                await trio.lowlevel.checkpoint()
+    lines = [json.loads(text) for text in out.getvalue().splitlines()]
+    bound = [line for line in lines if line["message"] == "bound local transport sockets"]
+    assert [(line["worker"], line.get("request_id")) for line in bound] == [(bench.urls[0], None), (url, None)]
+    connected = [line for line in lines if line["message"] == "engines connected"]
+    assert [(line["worker"], line["engine_count"]) for line in connected] == [(bench.urls[0], 1)]
+
+
+async def test_each_request_of_a_connection_has_its_own_id(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, HELLO) as bench:
+        for name in ("one", "two"):
+            await bench.http.post(
+                "/v1/chat/completions", json={"model": MODEL, "messages": HI}, headers={"x-request-id": name}
+            )
+        lines = await wait_lines(out, 2)
+    assert [line["request_id"] for line in lines] == ["one", "two"]
+
+
+# ---- alone ------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_followed_that_nobody_would_see(set_up: SetUp) -> None:
+    for level, enabled, followed in (("info", True, True), ("warn", True, False), ("info", False, False)):
+        set_up(level)
+        access = AccessLog(enabled=enabled).begin("GET", "/x")
+        assert (access is not None) is followed
+        assert current.get() is access
+
+
+async def test_a_line_is_written_once(set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    access = AccessLog(enabled=True).begin("GET", "/x")
+    assert access is not None
+    access.end(200)
+    access.end(500, client_left=True)
+    assert [line["status"] for line in access_lines(out)] == [200]
+
+
+async def test_a_stream_s_line_waits_for_its_end(set_up: SetUp) -> None:
+    class Stream:
+        ended = False
+
+        async def next_chunk(self) -> bytes:
+            return b""
+
+        async def write_on(self, write: BodyWrite) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    out = set_up(as_json=True)
+    access = AccessLog(enabled=True).begin("GET", "/x")
+    assert access is not None
+    response = Response(200, Stream())
+    access.follow(response, "")
+    assert access_lines(out) == []
+    assert response.on_end is not None
+    response.on_end(False)
+    assert [line["client_left"] for line in access_lines(out)] == [True]
+
+
+class _Nowhere(io.StringIO):
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_a_line_costs_some_ten_microseconds_and_nothing_above_its_level(set_up: SetUp, as_json: bool) -> None:
+    log = AccessLog(enabled=True)
+
+    def cost_us(rounds: int) -> float:
+        """Of the cheapest of several runs: others use this machine too."""
+        best = float("inf")
+        for _ in range(7):
+            began = time.perf_counter()
+            for _ in range(rounds):
+                access = log.begin("POST", "/v1/chat/completions")
+                if access is not None:
+                    access.model, access.first_output = "m", 1.0
+                    access.answer_ended(Usage(10, 20), {"ipc:///w"})
+                    access.end(200)
+            best = min(best, (time.perf_counter() - began) / rounds)
+        return best * 1e6
+
+    set_up("info", out=_Nowhere(), as_json=as_json)
+    assert logging.getLogger("smg_trio.access").isEnabledFor(logging.INFO)
+    on = cost_us(300)
+    set_up("warn", out=_Nowhere(), as_json=as_json)
+    off = cost_us(300)
+    # Generous: an order of magnitude would show, a busy machine does not.
+    assert on < 60, on
+    assert off < 3, off
+
+
+async def test_people_read_what_happened_and_nothing_that_did_not(set_up: SetUp) -> None:
+    out = set_up()
+    access = AccessLog(enabled=True).begin("POST", "/x")
+    assert access is not None
+    access.end(404)
+    assert out.getvalue().partition("access: ")[2].startswith("POST /x 404 duration=0.0")
+    for word in ("tokens", "model", "stream", "ttft", "worker", "error", "left"):
+        assert word not in out.getvalue()
+    access = AccessLog(enabled=True).begin("POST", "/x")
+    assert access is not None
+    access.model, access.streaming, access.first_output, access.error = "m", True, trio.current_time(), "engine_dead"
+    access.answer_ended(Usage(10, 20), {"ipc:///b", "ipc:///a"})
+    access.end(200, client_left=True)
+    assert " tokens=10+20 model=m stream worker=ipc:///a,ipc:///b error=engine_dead client left\n" in out.getvalue()

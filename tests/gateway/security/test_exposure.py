@@ -1,0 +1,107 @@
+"""What is open is said at the start, with the flag that closes it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smg_trio.gateway.security.api_keys import ApiKeys
+from smg_trio.gateway.security.exposure import is_everywhere, is_local, open_doors, posture_line
+from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyRing, Role
+from smg_trio.settings.settings import Settings, flags_of, options
+from tests.e2e.harness import HELLO, open_gateway
+
+CLOSED: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "prometheus_host": "::1",
+    "api_key": ("k",),
+    "control_plane_api_keys": ("ops:Ops:admin:c",),
+}
+TLS = {"tls_cert_path": "cert.pem", "tls_key_path": "key.pem"}
+
+
+async def doors_of(**settings: Any) -> list[str]:
+    keys = ApiKeys(Settings(**settings))
+    await keys.read()
+    return open_doors(Settings(**settings), keys.ring)
+
+
+async def test_the_defaults_leave_four_doors_open() -> None:
+    doors = await doors_of()
+    assert len(doors) == 4
+    assert "whoever reaches this port" in doors[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words", "flag"),
+    [
+        ({"api_key": ()}, "no API key, so every process of this host may use models (", "--api-key-file"),
+        ({"control_plane_api_keys": ()}, "may also manage workers", "--control-plane-api-keys"),
+        ({"api_key": (), "control_plane_api_keys": ()}, "use models and manage workers", "--api-key-file"),
+        ({"host": "10.0.0.1"}, "HTTP without TLS on 10.0.0.1", "--tls-cert-path"),
+        ({"host": "0.0.0.0"} | TLS, "HTTP on every interface", "--host"),
+        ({"host": "::"} | TLS, "HTTP on every interface", "--host"),
+        ({"prometheus_host": "0.0.0.0"}, "metrics without a key", "--prometheus-host"),
+        ({"prometheus_host": "10.0.0.1"}, "metrics without a key on 10.0.0.1", "--prometheus-host"),
+        ({"cors_allowed_origins": ("https://a", "*")}, "web pages of any origin", "--cors-allowed-origins"),
+    ],
+    ids=str,
+)
+async def test_each_door_is_said_with_the_flag_that_closes_it(changed: dict[str, Any], words: str, flag: str) -> None:
+    [door] = await doors_of(**(CLOSED | changed))
+    assert words in door
+    assert f"({flag} " in door
+
+
+async def test_what_is_closed_is_not_said(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("k")
+    assert await doors_of(**CLOSED) == []
+    assert await doors_of(**(CLOSED | {"api_key": (), "api_key_file": str(tmp_path / "f")})) == []
+    changed = {"host": "10.0.0.1", "cors_allowed_origins": ("https://a",)} | TLS
+    assert await doors_of(**(CLOSED | changed)) == []
+    closed = KeyRing([Key(b"m", KeyHolder("m")), Key(b"a", KeyHolder("a", Role.ADMIN))])
+    assert posture_line(Settings(**CLOSED), closed) == "security: nothing is open that a flag would close"
+
+
+def test_every_flag_it_names_exists() -> None:
+    known = {flag for option in options() for flag in flags_of(option)}
+    line = posture_line(Settings(cors_allowed_origins=("*",)), KeyRing())
+    assert set(re.findall(r"--[a-z-]+", line)) <= known
+
+
+@pytest.mark.parametrize(
+    ("host", "local", "everywhere"),
+    [
+        ("127.0.0.1", True, False),
+        ("127.8.8.8", True, False),
+        ("::1", True, False),
+        ("localhost", True, False),
+        ("0.0.0.0", False, True),
+        ("::", False, True),
+        ("", False, True),
+        ("10.0.0.1", False, False),
+        ("gpu-7", False, False),
+    ],
+)
+def test_hosts_are_told_apart(host: str, local: bool, everywhere: bool) -> None:
+    assert (is_local(host), is_everywhere(host)) == (local, everywhere)
+
+
+KEYS = {name: CLOSED[name] for name in ("api_key", "control_plane_api_keys")}
+
+
+async def test_a_gateway_says_so_once_when_it_starts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with caplog.at_level(logging.INFO, "smg_trio"):
+        async with open_gateway(tmp_path / "a", HELLO, connect=False):
+            pass
+        async with open_gateway(tmp_path / "b", HELLO, connect=False, **KEYS):
+            pass
+    lines = [(record.levelname, record.message) for record in caplog.records if "security:" in record.message]
+    assert [level for level, _ in lines] == ["WARNING", "INFO"]
+    assert "--api-key-file" in lines[0][1]

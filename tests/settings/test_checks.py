@@ -1,0 +1,48 @@
+"""What settings of the door are refused; a complaint never repeats a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from smg_trio.core.errors import ConfigError
+from smg_trio.settings.checks import ControlPlaneKey, check_settings, control_plane_key
+from smg_trio.settings.settings import Settings
+
+TLS = {"tls_cert_path": "c", "tls_key_path": "k"}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"tls_cert_path": "c"}, "--tls-key-path: is missing beside --tls-cert-path"),
+    ({"tls_key_path": "k"}, "--tls-cert-path: is missing beside --tls-key-path"),
+    ({"tls_client_ca_path": "a"}, "--tls-client-ca-path: needs TLS"),
+    (TLS | {"tls_cert_path": ""}, "--tls-cert-path: must not be empty"),
+    (TLS | {"tls_client_ca_path": ""}, "--tls-client-ca-path: must not be empty"),
+    ({"api_key_file": ""}, "--api-key-file: must not be empty"),
+    ({"key_max_concurrent_requests": -1}, "--key-max-concurrent-requests: must not be negative, got -1"),
+    ({"key_tokens_per_minute": -5}, "--key-tokens-per-minute: must not be negative"),
+    ({"rate_limit_tokens_per_second": float("nan")}, "--rate-limit-tokens-per-second: must not be negative"),
+    ({"rate_limit_tokens_per_second": float("inf")}, "--rate-limit-tokens-per-second: must not be negative"),
+    ({"control_plane_api_keys": ("s3cret",)}, "entry 1 is not of the form id:name:role:key"),
+    ({"control_plane_api_keys": ("a:b:admin:k", "")}, "entry 2 is not of the form id:name:role:key"),
+    ({"control_plane_api_keys": ("a:b:admin: ",)}, "entry 1 is not of the form id:name:role:key"),
+    ({"control_plane_api_keys": ("a::admin:s3cret",)}, "entry 1 is not of the form id:name:role:key"),
+    # As the order may be mistaken, what stands where the role should may be the key.
+    ({"control_plane_api_keys": ("a:b:s3cret:admin",)}, r"entry 1 \(a\) has an unknown role. Use admin or user"),
+    ({"control_plane_api_keys": "a:b:admin:s3cret"}, "--control-plane-api-keys: must be a tuple"),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), REFUSED, ids=str)
+def test_what_cannot_work_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_settings(Settings(**settings))
+    assert "s3cret" not in caught.value.message
+
+
+def test_what_can_work_passes() -> None:
+    check_settings(Settings(**TLS))
+    check_settings(Settings(**TLS, tls_client_ca_path="a", control_plane_api_keys=("a:b:user:c", "d:e:admin:f")))
+
+
+def test_a_key_may_hold_colons_and_names_spaces() -> None:
+    assert control_plane_key(" ops : On call:admin: a:b:c ", 1) == ControlPlaneKey("ops", "On call", "admin", "a:b:c")
