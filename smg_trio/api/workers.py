@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from smg_trio.core.workers import RankSnapshot, WorkerApplication, WorkerSnapshot, WorkerState
+from smg_trio.core.workers import PendingWorker, RankSnapshot, WorkerSnapshot, WorkerState
 
 
 def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
     return value
 
 
-def application_value(application: WorkerApplication) -> dict[str, Any]:
+def application_value(application: PendingWorker) -> dict[str, Any]:
     """A worker that is being prepared, or was refused: ``status_reason`` says why."""
     value: dict[str, Any] = {
         "id": application.worker_id,

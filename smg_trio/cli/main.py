@@ -23,12 +23,12 @@ from smg_trio.settings.sources import (
     Layer,
     Reading,
     defaults,
-    explained,
+    layer_of_flags,
     merged,
     read_environment,
     read_toml,
     settings_of,
-    told,
+    with_origin,
 )
 from smg_trio.settings.text import settings_text
 from smg_trio.worker.address_checks import check_worker_addresses
@@ -250,7 +250,7 @@ def _checked(layers: Layer) -> Settings:
     try:
         check_worker_addresses(settings)
     except ConfigError as error:
-        raise explained(error, layers) from None
+        raise with_origin(error, layers) from None
     return settings
 
 
@@ -270,7 +270,7 @@ def _launch(parsed: argparse.Namespace) -> int:
     from smg_trio.gateway.run import run_gateway
 
     layers, warnings = _read_layers(parsed.config)
-    settings = _checked(merged(defaults(), layers, told(vars(parsed))))
+    settings = _checked(merged(defaults(), layers, layer_of_flags(vars(parsed))))
     _set_up_logging(settings, warnings)
     _calm_garbage_collector()
     return trio.run(functools.partial(run_gateway, settings, watch_signals=True))
@@ -282,7 +282,7 @@ def _config_check(parsed: argparse.Namespace) -> int:
     problems = [*file.problems, *environment.problems]
     if not problems:
         try:
-            _checked(merged(defaults(), file.layer, environment.layer, told(vars(parsed))))
+            _checked(merged(defaults(), file.layer, environment.layer, layer_of_flags(vars(parsed))))
         except ConfigError as error:
             problems.append(error)
     for warning in warnings:
@@ -297,7 +297,7 @@ def _config_check(parsed: argparse.Namespace) -> int:
 
 def _config_show(parsed: argparse.Namespace) -> int:
     layers, warnings = _read_layers(parsed.config)
-    effective = merged(defaults(), layers, told(vars(parsed)))
+    effective = merged(defaults(), layers, layer_of_flags(vars(parsed)))
     _checked(effective)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -117,7 +117,7 @@ class WorkerPatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerApplication:
+class PendingWorker:
     """A worker that was asked for and is not there yet, or was refused and why.
 
     Attributes:

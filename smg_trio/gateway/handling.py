@@ -20,7 +20,7 @@ from smg_trio.gateway.observability.access_log import CLIENT_LEFT, shown_path
 from smg_trio.gateway.observability.current_trace import current as current_trace
 from smg_trio.gateway.observability.http_metrics import CLIENT_LEFT_CODE, HttpExchange
 from smg_trio.gateway.routes import Route
-from smg_trio.gateway.security.key_limits import current_place
+from smg_trio.gateway.security.key_limits import current_slot
 from smg_trio.gateway.security.key_ring import EVERYBODY, Access, KeyHolder
 from smg_trio.gateway.state import Gateway
 
@@ -101,11 +101,11 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
 async def _answer_within_limits(gateway: Gateway, route: Route, request: Request, holder: KeyHolder) -> Response:
     """Raises RateLimited before anything is done. What goes on after this holds the place itself."""
     with gateway.meters.of(holder).enter() as place:
-        token = current_place.set(place)
+        token = current_slot.set(place)
         try:
             return await _answer(gateway, route, request)
         finally:
-            current_place.reset(token)
+            current_slot.reset(token)
 
 
 async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:

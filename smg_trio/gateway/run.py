@@ -32,9 +32,9 @@ from smg_trio.gateway.keep_running import keep_running
 from smg_trio.gateway.models import load_catalog
 from smg_trio.gateway.observability.metrics_app import MetricsApp
 from smg_trio.gateway.security.certificates import Certificate
-from smg_trio.gateway.security.credentials import Door, open_door
-from smg_trio.gateway.security.exposure import open_doors, posture_line
-from smg_trio.gateway.security.file_watcher import FileFollower
+from smg_trio.gateway.security.credentials import Credentials, open_credentials
+from smg_trio.gateway.security.exposure import exposure_line, exposures
+from smg_trio.gateway.security.file_watcher import FileWatcher
 from smg_trio.gateway.state import Gateway
 from smg_trio.history import open_history
 from smg_trio.http.asgi import App
@@ -70,7 +70,7 @@ class RunningGateway:
     server: RunningServer
     metrics_server: RunningServer
     shutdown: GatewayShutdown
-    files: FileFollower
+    files: FileWatcher
     feed: LiveFeed
 
 
@@ -120,7 +120,7 @@ async def run_gateway(
     check_settings(settings)
     check_worker_addresses(settings)
     shutdown = shutdown or GatewayShutdown()
-    door = await open_door(settings)
+    door = await open_credentials(settings)
     async with _tracing(settings) as tracing:
         catalog = await load_catalog(settings)
         listeners = await open_listeners(settings.host, settings.port)
@@ -194,7 +194,7 @@ async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCat
 
 async def _serve(
     gateway: Gateway,
-    door: Door,
+    door: Credentials,
     listeners: list[trio.SocketListener],
     metrics_listeners: list[trio.SocketListener],
     shutdown: GatewayShutdown,
@@ -225,8 +225,8 @@ async def _serve(
                 _serve_one, app, listeners, limits, cast(Lane, settings.http_lane), http_end, door.certificate
             )
             gateway.metrics.follow_server(server.statistics)
-            level = logging.WARNING if open_doors(settings, door.keys) else logging.INFO
-            logger.log(level, "%s", posture_line(settings, door.keys))
+            level = logging.WARNING if exposures(settings, door.keys) else logging.INFO
+            logger.log(level, "%s", exposure_line(settings, door.keys))
             scheme = "" if door.certificate is None else "https://"
             logger.info("listening on %s", ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses))
             logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))

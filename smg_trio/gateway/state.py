@@ -16,7 +16,7 @@ from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.adapters import Adapters
 from smg_trio.gateway.generation.background import BackgroundTasks
 from smg_trio.gateway.generation.deadlines import DeadlineQueue
-from smg_trio.gateway.generation.in_flight import OpenAnswer
+from smg_trio.gateway.generation.in_flight import InFlightGeneration
 from smg_trio.gateway.generation.response_ids import ResponseIds
 from smg_trio.gateway.http import Request
 from smg_trio.gateway.observability.access_log import AccessLog
@@ -88,7 +88,7 @@ class Gateway:
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.admission = admission_queue_of(settings, os.cpu_count() or 1)
-        self.in_flight: dict[OpenAnswer, None] = {}
+        self.in_flight: dict[InFlightGeneration, None] = {}
         self.metrics = Metrics(
             registry,
             self.admission,
@@ -133,11 +133,11 @@ class Gateway:
         """How many answers are in flight."""
         return len(self.in_flight)
 
-    def answer_begins(self, answer: OpenAnswer) -> None:
+    def answer_begins(self, answer: InFlightGeneration) -> None:
         """An answer is in flight from now on."""
         self.in_flight[answer] = None
 
-    def answer_ends(self, answer: OpenAnswer) -> None:
+    def answer_ends(self, answer: InFlightGeneration) -> None:
         """And no longer."""
         del self.in_flight[answer]
         if not self.in_flight and self._no_answers is not None:

@@ -1,6 +1,6 @@
 """What the server knows of every open connection, whichever protocol speaks on it.
 
-A `Link` holds the socket, the connection's cancel scope and its two deadlines. Deadlines are plain numbers
+A `ClientConnection` holds the socket, the connection's cancel scope and its two deadlines. Deadlines are plain numbers
 that one task per server looks at (`ServerLimits.tick_s`): moving one costs an attribute store, where a timer
 task or a cancel scope per request costs tens of microseconds.
 """
@@ -35,7 +35,7 @@ class ClientGone(OSError):
     """The client has left: nothing more can be sent to it."""
 
 
-class Link:
+class ClientConnection:
     """One accepted connection.
 
     Attributes:

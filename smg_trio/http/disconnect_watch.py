@@ -29,7 +29,7 @@ class Departing(Protocol):
         """The client closed its sending side, or (``reset``) the whole connection. May be called twice."""
 
 
-class DepartureWatch:
+class DisconnectWatch:
     """The set of watched sockets."""
 
     def __init__(self) -> None:

@@ -19,8 +19,8 @@ import trio
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.http.asgi import App
-from smg_trio.http.client_connection import Address, ClientGone, Link, address_of
-from smg_trio.http.disconnect_watch import DepartureWatch
+from smg_trio.http.client_connection import Address, ClientConnection, ClientGone, address_of
+from smg_trio.http.disconnect_watch import DisconnectWatch
 from smg_trio.http.faults import RequestFault, TooManyConnections, error_response
 from smg_trio.http.h1.connection import Http1Connection
 from smg_trio.http.h1.context import LaneContext
@@ -168,8 +168,8 @@ class _Server:
         self.limits = limits
         self.lane = lane
         self.tls = tls
-        self.links: set[Link] = set()
-        self.departures = DepartureWatch()
+        self.links: set[ClientConnection] = set()
+        self.departures = DisconnectWatch()
         self.hypercorn = HypercornHost(app, limits)
         self.context = LaneContext(app, limits, head_parser_factory(parser), self.departures)
         self.accepted = 0
@@ -281,7 +281,7 @@ class _Server:
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.accepted += 1
-        link = Link(sock, address_of(peer), address_of(sock.getsockname()))
+        link = ClientConnection(sock, address_of(peer), address_of(sock.getsockname()))
         self.links.add(link)
         connections.start_soon(self._run_link, link)
         return True
@@ -296,7 +296,7 @@ class _Server:
                 except OSError:
                     return
 
-    async def _run_link(self, link: Link) -> None:
+    async def _run_link(self, link: ClientConnection) -> None:
         try:
             with link.scope:
                 await self._speak(link)
@@ -311,7 +311,7 @@ class _Server:
             self.links.discard(link)
             link.close()
 
-    async def _speak(self, link: Link) -> None:
+    async def _speak(self, link: ClientConnection) -> None:
         if self.lane == "fast" and self.tls is None:
             received = await Http1Connection(link, self.context).run()
             if received is None:

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager, suppress
 
 import trio
 
-from smg_trio.launcher import orphan_guard as leash
+from smg_trio.launcher import orphan_guard
 from smg_trio.launcher.process import Ending
 
 
 @asynccontextmanager
-async def open_leash(hurry: trio.Event) -> AsyncIterator[Ending]:
+async def open_orphan_guard(hurry: trio.Event) -> AsyncIterator[Ending]:
     """A leash for the engines of this process: the `Ending` to start them with.
 
     Args:
@@ -27,7 +27,7 @@ async def open_leash(hurry: trio.Event) -> AsyncIterator[Ending]:
     try:
         try:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-I", leash.__file__],
+                [sys.executable, "-I", orphan_guard.__file__],
                 stdin=read_end,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,

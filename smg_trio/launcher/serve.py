@@ -33,13 +33,13 @@ from smg_trio.launcher.commands import (
     worker_url,
 )
 from smg_trio.launcher.engines import Supervisor, WatchedWorker, run_engines
-from smg_trio.launcher.orphan_guard_client import open_leash
+from smg_trio.launcher.orphan_guard_client import open_orphan_guard
 from smg_trio.launcher.ports import find_ports, port_is_free
 from smg_trio.launcher.process import Ending
 from smg_trio.launcher.serve_options import ServeOptions, settings_of
 from smg_trio.settings.checks import check_settings
 from smg_trio.settings.settings import Settings
-from smg_trio.settings.sources import Layer, explained, merged, told
+from smg_trio.settings.sources import Layer, layer_of_flags, merged, with_origin
 from smg_trio.worker.registrations import RegistrationFile
 
 logger = logging.getLogger("smg_trio.launcher")
@@ -77,7 +77,7 @@ def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Laye
     try:
         check_settings(settings)
     except ConfigError as error:
-        raise explained(error, merged(layers or {}, told(serve.given))) from None
+        raise with_origin(error, merged(layers or {}, layer_of_flags(serve.given))) from None
     return ServePlan(serve, settings, commands)
 
 
@@ -121,7 +121,7 @@ async def run_serve(
     try:
         async with trio.open_nursery() as around:
             await around.start(running.watch_signals)
-            async with open_leash(running.hurry) as ending:
+            async with open_orphan_guard(running.hurry) as ending:
                 await running.run(ending)
             around.cancel_scope.cancel()
     finally:

@@ -12,7 +12,7 @@ from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, Tool
 from smg_trio.parsers.base import ScriptParser, ToolParser, coalesce
 from smg_trio.parsers.call_ids import MakeCallId
 from smg_trio.parsers.reasoning.think import ThinkParser
-from smg_trio.parsers.special_tokens import Hider, split_special_tokens
+from smg_trio.parsers.special_tokens import SpecialTokenFilter, split_special_tokens
 
 Text = ContentDelta | ReasoningDelta
 
@@ -202,7 +202,9 @@ class AnswerParser:
         self._events.append(event)
 
 
-def _hiders(hidden: frozenset[str], *parsers: ScriptParser | None) -> tuple[Hider | None, Hider | None]:
+def _hiders(
+    hidden: frozenset[str], *parsers: ScriptParser | None
+) -> tuple[SpecialTokenFilter | None, SpecialTokenFilter | None]:
     """What takes special tokens out before the parsers read the text, and out of what they say of it.
 
     A special token that is part of a format's markup must reach the parser; if it then turns up as text, it stood
@@ -212,4 +214,4 @@ def _hiders(hidden: frozenset[str], *parsers: ScriptParser | None) -> tuple[Hide
         return None, None
     markers = [marker for parser in parsers if parser is not None for marker in parser.markers]
     before, behind = split_special_tokens(hidden, markers)
-    return Hider(before) if before else None, Hider(behind) if behind else None
+    return SpecialTokenFilter(before) if before else None, SpecialTokenFilter(behind) if behind else None

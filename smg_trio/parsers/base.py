@@ -17,7 +17,7 @@ from smg_trio.core.events import (
     ToolCallStart,
 )
 from smg_trio.parsers.scanner import Scanner
-from smg_trio.parsers.text_cursor import Steps, Tape, read_until, read_value
+from smg_trio.parsers.text_cursor import Steps, TextCursor, read_until, read_value
 
 MOST_ATTEMPTS: Final = 1000
 """Brackets that looked like the begin of a call and were none, until a format without markers stops looking."""
@@ -80,7 +80,7 @@ def _close_run(joined: list[ParserEvent], run: list[str]) -> None:
 
 
 class ScriptParser:
-    """A parser whose grammar is a script over a `Tape` (see there).
+    """A parser whose grammar is a script over a `TextCursor` (see there).
 
     Attributes:
         in_call: a call has begun and its arguments have not ended: whatever stands in the text now belongs
@@ -92,7 +92,7 @@ class ScriptParser:
     needs_special_tokens: bool = False
 
     def __init__(self) -> None:
-        self.tape = Tape()
+        self.tape = TextCursor()
         self.in_call = False
         self._events: list[ParserEvent] = []
         self.sink: Callable[[ParserEvent], object] = self._events.append
@@ -121,7 +121,7 @@ class ScriptParser:
         self.tape.closed = True
         for _ in self._script:
             raise AssertionError("the script asks for text behind the end")
-        self.tape = Tape()
+        self.tape = TextCursor()
         self.in_call = False
         self._script = self.script()
         next(self._script)

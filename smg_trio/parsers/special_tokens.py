@@ -13,7 +13,7 @@ from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.suffixes import without_suffixes
 
 
-class Hider:
+class SpecialTokenFilter:
     """Takes a fixed set of literals out of a stream of text; holds back only what may become one of them."""
 
     __slots__ = ("_held", "_scanner")

@@ -22,7 +22,7 @@ _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[\w.:/\-]*")
 
 
-class Tape:
+class TextCursor:
     """Text that has come (``text[pos:]`` is unread) and whether more may come.
 
     `keep` starts a record of everything read from then on, so that a candidate that turns out to be no call
@@ -71,7 +71,7 @@ class Tape:
         return piece
 
 
-def peek(tape: Tape) -> Steps[str]:
+def peek(tape: TextCursor) -> Steps[str]:
     """The next character, unread; "" at the end of the text."""
     while tape.pos >= len(tape.text):
         if tape.closed:
@@ -80,7 +80,7 @@ def peek(tape: Tape) -> Steps[str]:
     return tape.text[tape.pos]
 
 
-def skip_space(tape: Tape) -> Steps[str]:
+def skip_space(tape: TextCursor) -> Steps[str]:
     """Reads white space; the character behind it, unread, or "" at the end of the text."""
     while True:
         run = _SPACE.match(tape.text, tape.pos)
@@ -92,7 +92,7 @@ def skip_space(tape: Tape) -> Steps[str]:
         yield
 
 
-def read_name(tape: Tape) -> Steps[str]:
+def read_name(tape: TextCursor) -> Steps[str]:
     """Reads the letters, digits and ``_.:/-`` that stand here; at most 200 of them."""
     pieces: list[str] = []
     room = 200
@@ -106,7 +106,7 @@ def read_name(tape: Tape) -> Steps[str]:
         yield
 
 
-def ahead(tape: Tape, *literals: str) -> Steps[str]:
+def ahead(tape: TextCursor, *literals: str) -> Steps[str]:
     """The longest of `literals` that stands here, unread; "" if none does."""
     longest = max(map(len, literals))
     while True:
@@ -117,14 +117,14 @@ def ahead(tape: Tape, *literals: str) -> Steps[str]:
         yield
 
 
-def expect(tape: Tape, *literals: str) -> Steps[str]:
+def expect(tape: TextCursor, *literals: str) -> Steps[str]:
     """Reads the longest of `literals` that stands here and returns it; "" (and nothing read) if none does."""
     found = yield from ahead(tape, *literals)
     tape.skip_to(tape.pos + len(found))
     return found
 
 
-def head_ahead(tape: Tape, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
+def head_ahead(tape: TextCursor, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
     """The text up to the first marker of `scanner`, and the marker; neither is read.
 
     Without a marker within `limit` characters: what text there is within them, and None.
@@ -140,14 +140,14 @@ def head_ahead(tape: Tape, scanner: Scanner, limit: int) -> Steps[tuple[str, str
         yield
 
 
-def read_head(tape: Tape, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
+def read_head(tape: TextCursor, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
     """Like `head_ahead`, and reads both."""
     head, marker = yield from head_ahead(tape, scanner, limit)
     tape.skip_to(tape.pos + len(head) + len(marker or ""))
     return head, marker
 
 
-def read_until(tape: Tape, scanner: Scanner, emit: Emit) -> Steps[str | None]:
+def read_until(tape: TextCursor, scanner: Scanner, emit: Emit) -> Steps[str | None]:
     """Passes text to `emit` as it comes, up to the first marker of `scanner`, and reads the marker.
 
     Returns:
@@ -165,7 +165,7 @@ def read_until(tape: Tape, scanner: Scanner, emit: Emit) -> Steps[str | None]:
         yield
 
 
-def read_value(tape: Tape, emit: Emit) -> Steps[bool]:
+def read_value(tape: TextCursor, emit: Emit) -> Steps[bool]:
     """Reads one JSON value and passes its JSON text to `emit` as it comes.
 
     Returns:

@@ -181,7 +181,7 @@ class Answer:
             self._open_choices -= 1
         return update
 
-    def nudge(self) -> None:
+    def wake_reader(self) -> None:
         """Have `next_updates` return, if with nothing new."""
         self.outputs.wake()
 

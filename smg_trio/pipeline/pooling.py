@@ -59,7 +59,7 @@ async def require_task(task: str, model: ServedModel, registry: Registry) -> Non
     """
     tasks = await supported_tasks(model, registry)
     if task not in tasks:
-        raise registry.workers(model.model_id)[0].lacks(task, tasks)
+        raise registry.workers(model.model_id)[0].missing_task(task, tasks)
 
 
 async def find_scoring_task(model: ServedModel, registry: Registry) -> str:
@@ -67,7 +67,7 @@ async def find_scoring_task(model: ServedModel, registry: Registry) -> str:
     tasks = await supported_tasks(model, registry)
     task = scoring_task(tasks, model)
     if task is None:
-        raise registry.workers(model.model_id)[0].lacks("score", tasks)
+        raise registry.workers(model.model_id)[0].missing_task("score", tasks)
     return task
 
 

@@ -27,7 +27,7 @@ from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
 from smg_trio.pipeline.sampling import resolve_sampling
-from smg_trio.pipeline.token_budget import MAX_TEXT_TOKENS, TextRoom
+from smg_trio.pipeline.token_budget import MAX_TEXT_TOKENS, TokenBudget
 from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 
@@ -203,7 +203,7 @@ class Preparer:
 
     async def texts(self, texts: Sequence[str], model: ServedModel, *, add_special_tokens: bool) -> list[list[int]]:
         """Tokenize texts. Raises InvalidRequest for one of more than `MAX_TEXT_TOKENS` tokens."""
-        room = TextRoom(_longest_text(model))
+        room = TokenBudget(_longest_text(model))
 
         def work() -> list[list[int]]:
             for text in texts:
@@ -294,7 +294,7 @@ def _render_and_encode(
     request: ChatRequest,
     model: ServedModel,
     template: ChatTemplate,
-    room: TextRoom,
+    room: TokenBudget,
     encodings: EncodingCache,
     size: int,
 ) -> PreparedPrompt:
@@ -330,7 +330,7 @@ def _check_sizes(request: ChatRequest) -> None:
         raise InvalidRequest(f"The messages are larger than {MAX_RENDERED_CHARS} characters.", param="messages")
 
 
-def _encode_prompts(request: CompletionRequest, model: ServedModel, room: TextRoom) -> list[PreparedPrompt]:
+def _encode_prompts(request: CompletionRequest, model: ServedModel, room: TokenBudget) -> list[PreparedPrompt]:
     prompts = []
     for prompt in request.prompts:
         if isinstance(prompt, str):
@@ -364,13 +364,13 @@ def _truncate(prompt: PreparedPrompt, fields: SamplingFields, max_model_len: int
     return replace(prompt, token_ids=prompt.token_ids[:keep] if right else prompt.token_ids[-keep:])
 
 
-def _room(request: ChatRequest | CompletionRequest, model: ServedModel, window: int | None) -> TextRoom:
+def _room(request: ChatRequest | CompletionRequest, model: ServedModel, window: int | None) -> TokenBudget:
     """How long a prompt may be before it is cut to what the request wants of it."""
     if window is None:
-        return TextRoom(_longest_text(model))
+        return TokenBudget(_longest_text(model))
     if request.sampling.truncate_prompt_tokens is not None:
-        return TextRoom(max(window, MAX_TEXT_TOKENS))
-    return TextRoom(window, is_window=True)
+        return TokenBudget(max(window, MAX_TEXT_TOKENS))
+    return TokenBudget(window, is_window=True)
 
 
 def _longest_text(model: ServedModel) -> int:

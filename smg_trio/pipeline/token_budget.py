@@ -28,7 +28,7 @@ _CUT_TOKENS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class TextRoom:
+class TokenBudget:
     """Room for the tokens of a text.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from smg_trio.core.errors import Conflict
-from smg_trio.core.workers import WorkerApplication, WorkerState
+from smg_trio.core.workers import PendingWorker, WorkerState
 
 MAX_REFUSED = 100
 
@@ -21,13 +21,13 @@ def url_taken(url: str, worker_id: str) -> Conflict:
     )
 
 
-class Applications:
+class PendingWorkers:
     """By worker id, in order of arrival."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, WorkerApplication] = {}
+        self._by_id: dict[str, PendingWorker] = {}
 
-    def open(self, application: WorkerApplication) -> None:
+    def open(self, application: PendingWorker) -> None:
         """Take an application in. Raises Conflict if one for the same URL is being prepared."""
         for other in self.all():
             if other.url == application.url:
@@ -50,10 +50,10 @@ class Applications:
         """The worker is there, or no longer wanted. True if there was an application."""
         return self._by_id.pop(worker_id, None) is not None
 
-    def get(self, worker_id: str) -> WorkerApplication | None:
+    def get(self, worker_id: str) -> PendingWorker | None:
         """The application of that id."""
         return self._by_id.get(worker_id)
 
-    def all(self) -> list[WorkerApplication]:
+    def all(self) -> list[PendingWorker]:
         """Every application."""
         return list(self._by_id.values())

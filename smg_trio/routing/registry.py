@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import trio
 
 from smg_trio.core.errors import ConfigError, Conflict, EngineDead, NotFound, SmgError
-from smg_trio.core.workers import WorkerApplication, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.breaker import BreakerStatistics
 from smg_trio.routing.lease import Lease
-from smg_trio.routing.pending_workers import Applications, url_taken
+from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.policies.base import PolicyStatistics
 from smg_trio.routing.roster import Entry, Roster
@@ -66,7 +66,7 @@ class Registry:
         self._timeouts = timeouts or WorkerTimeouts()
         self._rules = rules or RoutingRules()
         self._roster = Roster(policy or LeastLoad(), self._rules)
-        self._applications = Applications()
+        self._applications = PendingWorkers()
         self._jobs: dict[str, trio.CancelScope] = {}
         self._closing: set[Entry] = set()
         self._nursery: trio.Nursery | None = None
@@ -145,7 +145,7 @@ class Registry:
                     "worker's ipc path or set zmq_handshake_address to a free tcp:// address"
                 )
 
-    def apply(self, application: WorkerApplication, make_spec: MakeSpec) -> None:
+    def apply(self, application: PendingWorker, make_spec: MakeSpec) -> None:
         """Add a worker in the background, visible as pending from now on.
 
         `make_spec` may take its time (loading a model's files); it is cancelled if the worker is removed meanwhile. An
@@ -160,7 +160,7 @@ class Registry:
         scope = self._jobs[application.worker_id] = trio.CancelScope()
         self._nursery.start_soon(self._take_in, application, make_spec, scope)
 
-    async def _take_in(self, application: WorkerApplication, make_spec: MakeSpec, scope: trio.CancelScope) -> None:
+    async def _take_in(self, application: PendingWorker, make_spec: MakeSpec, scope: trio.CancelScope) -> None:
         try:
             with scope:
                 await self.add(await make_spec())
@@ -173,7 +173,7 @@ class Registry:
             self._jobs.pop(application.worker_id, None)
             self._look_for_use(application.model_id)
 
-    def _refuse(self, application: WorkerApplication, reason: str) -> None:
+    def _refuse(self, application: PendingWorker, reason: str) -> None:
         logger.warning("Failed job: type=AddWorker, worker=%s, error=%s", application.url, reason)
         self._applications.refuse(application.worker_id, reason)
 
@@ -197,7 +197,7 @@ class Registry:
             entry.update(spec)
             return
         self._end(entry)
-        application = WorkerApplication(
+        application = PendingWorker(
             worker_id=spec.worker_id, url=spec.url, model_id=spec.model_id, runtime_type=spec.protocol.value
         )
 
@@ -325,11 +325,11 @@ class Registry:
         """A worker as it is now: `Worker.snapshot`, with the lifecycle's state and reason. Raises NotFound."""
         return self._entry(worker_id).snapshot()
 
-    def application(self, worker_id: str) -> WorkerApplication | None:
+    def application(self, worker_id: str) -> PendingWorker | None:
         """The worker of that id if it is only applied for, or was refused."""
         return self._applications.get(worker_id)
 
-    def applications(self) -> list[WorkerApplication]:
+    def applications(self) -> list[PendingWorker]:
         """Workers that are being prepared, or were refused."""
         return self._applications.all()
 

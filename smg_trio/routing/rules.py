@@ -12,11 +12,11 @@ from smg_trio.routing.breaker import BreakerLimits
 from smg_trio.routing.lifecycle import HealthThresholds
 from smg_trio.routing.overload import OverloadLimits
 from smg_trio.routing.policies import (
-    CacheAwareKnobs,
+    CacheAwareOptions,
+    ManualOptions,
     Policy,
-    PolicyKnobs,
-    PrefixHashKnobs,
-    StickyKnobs,
+    PolicyOptions,
+    PrefixHashOptions,
     make_policy,
 )
 from smg_trio.routing.retries import RetrySchedule
@@ -88,20 +88,20 @@ def rules_of(settings: Settings) -> RoutingRules:
 
 def policy_of(settings: Settings, random: Random | None = None) -> Policy:
     """The policy of a gateway, with its knobs."""
-    knobs = PolicyKnobs(
-        cache_aware=CacheAwareKnobs(
+    knobs = PolicyOptions(
+        cache_aware=CacheAwareOptions(
             cache_threshold=settings.cache_threshold,
             balance_abs_threshold=settings.balance_abs_threshold,
             balance_rel_threshold=settings.balance_rel_threshold,
             max_tree_size=settings.max_tree_size,
             block_size=settings.block_size,
         ),
-        prefix_hash=PrefixHashKnobs(
+        prefix_hash=PrefixHashOptions(
             prefix_token_count=settings.prefix_token_count,
             load_factor=settings.prefix_hash_load_factor,
             balance_abs_threshold=settings.prefix_hash_balance_abs_threshold,
         ),
-        sticky_keys=StickyKnobs(max_idle_s=settings.max_idle_secs),
+        sticky_keys=ManualOptions(max_idle_s=settings.max_idle_secs),
         assignment_mode=settings.assignment_mode,
         sticky=settings.routing_key_override,
     )

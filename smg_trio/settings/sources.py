@@ -76,7 +76,7 @@ def defaults() -> Layer:
     return {option.name: Sourced(option.default, "default") for option in options()}
 
 
-def told(given: Mapping[str, Any]) -> Layer:
+def layer_of_flags(given: Mapping[str, Any]) -> Layer:
     """What a command line gave, by field name; lists become tuples, other names are left out."""
     return {
         name: Sourced(tuple(value) if isinstance(value, list) else value, flag_of(name))
@@ -99,11 +99,11 @@ def settings_of(layers: Layer) -> Settings:
     try:
         check_settings(settings)
     except ConfigError as error:
-        raise explained(error, layers) from None
+        raise with_origin(error, layers) from None
     return settings
 
 
-def explained(error: ConfigError, layers: Layer) -> ConfigError:
+def with_origin(error: ConfigError, layers: Layer) -> ConfigError:
     """The same complaint with the origin of the value it is about."""
     sourced = layers.get(error.option.removeprefix("--").replace("-", "_"))
     if sourced is None or sourced.origin == "default" or sourced.origin.startswith("-"):

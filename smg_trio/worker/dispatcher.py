@@ -10,7 +10,7 @@ from smg_trio.core.errors import EngineDead, ProtocolViolation
 from smg_trio.wire.codec import EngineCodec, is_dead_sentinel
 from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link
-from smg_trio.worker.log_throttle import RefusalLog
+from smg_trio.worker.log_throttle import LogThrottle
 from smg_trio.worker.peer_watch import PeerWatch
 
 logger = logging.getLogger("smg_trio.worker")
@@ -61,7 +61,7 @@ class _Sources:
         self._ranks: list[int] | None = None
         self._undecodable = 0
         self._kept = self._counted = False
-        self._log = RefusalLog()
+        self._log = LogThrottle()
         self.watching = link.keep_origins = True
 
     def look_at_ranks(self) -> None:

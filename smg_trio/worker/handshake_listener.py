@@ -23,7 +23,7 @@ from smg_trio.wire.handshake import (
 from smg_trio.worker.group import Group
 from smg_trio.worker.handshake import HelloFromConnected, Progress, RankReady, Refused, SendInit, Step
 from smg_trio.worker.links import Link, PeerUnreachable
-from smg_trio.worker.log_throttle import RefusalLog
+from smg_trio.worker.log_throttle import LogThrottle
 from smg_trio.worker.peer_watch import PeerWatch
 
 logger = logging.getLogger("smg_trio.worker")
@@ -64,7 +64,7 @@ class HandshakeListener:
         self._wait_change = wait_change
         self._refused: set[int] = set()
         self._news = trio.Event()
-        self._refusals = RefusalLog()
+        self._refusals = LogThrottle()
         self._doubted: dict[int, bool] = {}  # rank -> whether another HELLO has come since the look at its engine began
 
     async def listen(self, nursery: trio.Nursery) -> None:

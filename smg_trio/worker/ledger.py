@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 
 from smg_trio.core.errors import InvalidRequest
 
-Delivery = TypeVar("Delivery")
+DeliveryT = TypeVar("DeliveryT")
 
 
-class InFlight(Generic[Delivery]):
+class InFlight(Generic[DeliveryT]):
     """One request in flight.
 
     Attributes:
@@ -23,7 +23,7 @@ class InFlight(Generic[Delivery]):
 
     __slots__ = ("delivery", "ended", "rank", "request_id", "sent")
 
-    def __init__(self, request_id: str, rank: int, delivery: Delivery) -> None:
+    def __init__(self, request_id: str, rank: int, delivery: DeliveryT) -> None:
         self.request_id = request_id
         self.rank = rank
         self.delivery = delivery
@@ -31,20 +31,20 @@ class InFlight(Generic[Delivery]):
         self.ended = False
 
 
-class Ledger(Generic[Delivery]):
+class Ledger(Generic[DeliveryT]):
     """All requests in flight at one worker, by id and counted by rank.
 
     A request enters by `open` and leaves by `end`, once; ending it again is harmless and says so.
     """
 
     def __init__(self, rank_count: int) -> None:
-        self.entries: dict[str, InFlight[Delivery]] = {}
-        self._by_rank: list[dict[str, InFlight[Delivery]]] = [{} for _ in range(rank_count)]
+        self.entries: dict[str, InFlight[DeliveryT]] = {}
+        self._by_rank: list[dict[str, InFlight[DeliveryT]]] = [{} for _ in range(rank_count)]
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def open(self, request_id: str, rank: int, delivery: Delivery) -> InFlight[Delivery]:
+    def open(self, request_id: str, rank: int, delivery: DeliveryT) -> InFlight[DeliveryT]:
         """Enter a request. Raises InvalidRequest if its id is already in flight (it would end the engine)."""
         if request_id in self.entries:
             raise InvalidRequest(f"request `{request_id}` is already in flight", param="request_id")
@@ -53,7 +53,7 @@ class Ledger(Generic[Delivery]):
         self._by_rank[rank][request_id] = entry
         return entry
 
-    def end(self, entry: InFlight[Delivery]) -> bool:
+    def end(self, entry: InFlight[DeliveryT]) -> bool:
         """Take a request out; False if it had already left."""
         if entry.ended:
             return False
@@ -66,6 +66,6 @@ class Ledger(Generic[Delivery]):
         """Number of requests at `rank`."""
         return len(self._by_rank[rank])
 
-    def of_rank(self, rank: int) -> Iterator[InFlight[Delivery]]:
+    def of_rank(self, rank: int) -> Iterator[InFlight[DeliveryT]]:
         """The requests at `rank`; safe to end them while iterating."""
         return iter(list(self._by_rank[rank].values()))

@@ -15,7 +15,7 @@ MAX_REASON_CHARS: Final = 200
 """A reason may quote the message."""
 
 
-class RefusalLog:
+class LogThrottle:
     """Decides which refusals are told."""
 
     __slots__ = ("_began", "_seen")

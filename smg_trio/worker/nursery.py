@@ -41,7 +41,7 @@ from smg_trio.worker.ledger import InFlight
 from smg_trio.worker.links import Link, LinkClosed, Transport
 from smg_trio.worker.liveness import SILENCE_LIMIT_S
 from smg_trio.worker.output_stream import OutputStream
-from smg_trio.worker.peer_watch import PeerWatch, watch_silence, win_back
+from smg_trio.worker.peer_watch import PeerWatch, reclaim, watch_silence
 from smg_trio.worker.registrations import RegistrationFile
 from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
 
@@ -154,9 +154,9 @@ class Worker:
             self._group.tasks.note(rank, info, known)
         return known
 
-    def lacks(self, task: str, tasks: frozenset[str]) -> SmgError:
+    def missing_task(self, task: str, tasks: frozenset[str]) -> SmgError:
         """The refusal of a task that is not among its `tasks`."""
-        return self._group.tasks.lacks(task, tasks)
+        return self._group.tasks.missing_task(task, tasks)
 
     async def _learn_tasks(self) -> None:
         """Ask each engine that comes what it was started for, for ever."""
@@ -357,7 +357,7 @@ class Worker:
                 nursery.start_soon(peers.watch_inputs)
                 nursery.start_soon(peers.watch_outputs, output_link)
                 nursery.start_soon(watch_silence, group)
-                nursery.start_soon(win_back, group)
+                nursery.start_soon(reclaim, group)
                 nursery.start_soon(self._learn_tasks)
         finally:
             if trio.current_effective_deadline() == float("-inf"):

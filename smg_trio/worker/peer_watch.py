@@ -136,7 +136,7 @@ async def watch_silence(group: Group) -> None:
             await _end_silence(group)
 
 
-async def win_back(group: Group) -> None:
+async def reclaim(group: Group) -> None:
     """Ask engines that were given up and are still connected for a sign of life, ever more rarely. For ever.
 
     A stopped process that goes on, a host that was suspended: nothing else would tell, for an engine with nothing to do

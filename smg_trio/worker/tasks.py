@@ -46,9 +46,9 @@ class TaskBook:
             if request.pooling is not None:
                 raise NoReadyWorker(f"Rank {rank} has not said yet which tasks it supports.")
         elif task not in tasks:
-            raise self.lacks(task, tasks)
+            raise self.missing_task(task, tasks)
 
-    def lacks(self, task: str, tasks: Iterable[str]) -> UnsupportedFeature | NotImplementedByEngine:
+    def missing_task(self, task: str, tasks: Iterable[str]) -> UnsupportedFeature | NotImplementedByEngine:
         """The refusal of a task."""
         if self._fixed is not None:
             return NotImplementedByEngine(f"TokenSpeed engines do not pool, so there is no task '{task}'.")

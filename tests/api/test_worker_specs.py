@@ -29,7 +29,7 @@ from smg_trio.core.workers import (
     BreakerOverrides,
     HealthOverrides,
     OverloadOverrides,
-    WorkerApplication,
+    PendingWorker,
     WorkerSnapshot,
     WorkerSpec,
     WorkerState,
@@ -239,10 +239,10 @@ def test_what_is_accepted_is_said_in_the_reference_s_words():
 
 def test_a_refused_application_is_shown_with_its_reason():
     shown = application_value(
-        WorkerApplication(worker_id="i", url=URL, model_id="m", state=WorkerState.FAILED, reason="because")
+        PendingWorker(worker_id="i", url=URL, model_id="m", state=WorkerState.FAILED, reason="because")
     )
     assert (shown["status"], shown["is_healthy"], shown["status_reason"]) == ("failed", False, "because")
-    assert "status_reason" not in application_value(WorkerApplication(worker_id="i", url=URL))
+    assert "status_reason" not in application_value(PendingWorker(worker_id="i", url=URL))
 
 
 def test_overrides_are_shown_and_keys_are_not():

@@ -26,7 +26,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
-from smg_trio.gateway.security.file_watcher import FileFollower
+from smg_trio.gateway.security.file_watcher import FileWatcher
 from smg_trio.gateway.state import Gateway
 from smg_trio.settings.settings import Settings
 from smg_trio.testing.fake_engine import FakeEngine
@@ -64,7 +64,7 @@ class Bench:
     http: httpx.AsyncClient
     model: TestModel
     shutdown: GatewayShutdown
-    files: FileFollower
+    files: FileWatcher
     urls: list[str]
     nursery: trio.Nursery
     dial: Callable[[EngineOptions, str, ScriptChooser, LockstepGroup | None], FakeEngine]

@@ -15,7 +15,7 @@ import trio.testing
 from trio_websocket import open_websocket_url
 
 from smg_trio.core.errors import Conflict
-from smg_trio.core.workers import WorkerApplication, WorkerSpec
+from smg_trio.core.workers import PendingWorker, WorkerSpec
 from smg_trio.gateway.keep_running import keep_running
 
 from .harness import HELLO, PATIENCE_S, Bench, open_gateway
@@ -83,7 +83,7 @@ def in_a_worker_added_in_the_background(bench: Bench) -> Iterator[None]:
     async def make_spec() -> WorkerSpec:
         raise Broken
 
-    application = WorkerApplication(worker_id="w", url="ipc:///nowhere/w", model_id="x", runtime_type="vllm")
+    application = PendingWorker(worker_id="w", url="ipc:///nowhere/w", model_id="x", runtime_type="vllm")
     bench.gateway.registry.apply(application, make_spec)
     yield
 
@@ -95,7 +95,7 @@ def at_a_models_end(bench: Bench) -> Iterator[None]:
 
     registry = bench.gateway.registry
     registry.model_unused, kept = fail, registry.model_unused
-    registry.apply(WorkerApplication(worker_id="v", url="ipc:///x/v", model_id="y", runtime_type="vllm"), make_spec)
+    registry.apply(PendingWorker(worker_id="v", url="ipc:///x/v", model_id="y", runtime_type="vllm"), make_spec)
     yield
     registry.model_unused = kept
 

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from smg_trio.http.client_connection import Link
-from smg_trio.http.disconnect_watch import DepartureWatch
-from smg_trio.http.h1.write_batcher import Burst
+from smg_trio.http.client_connection import ClientConnection
+from smg_trio.http.disconnect_watch import DisconnectWatch
+from smg_trio.http.h1.write_batcher import WriteBatcher
 from tests.http.running import PATIENCE_S
 
 
@@ -35,7 +35,7 @@ class Client:
 
 
 async def test_a_departure_that_cannot_be_handled_does_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    watch = DepartureWatch()
+    watch = DisconnectWatch()
     clients = [Client(broken=True), Client(), Client(broken=True), Client()]
     for client in clients:
         watch.enter(client.ours, client)
@@ -57,7 +57,7 @@ class Connection:
 
     def __init__(self, *, rest: bytes = b"", fails: str = "") -> None:
         self.sock, self._other = socket.socketpair()
-        self.link = Link(self.sock, ("client", 1), None)
+        self.link = ClientConnection(self.sock, ("client", 1), None)
         self.written = False
         self._rest = rest
         self._fails = fails
@@ -80,7 +80,7 @@ class Connection:
 
 
 async def test_a_write_that_fails_ends_its_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
-    burst = Burst()
+    burst = WriteBatcher()
     broken = [Connection(fails="at once"), Connection(rest=b"x", fails="later")]
     whole = [Connection(), Connection(rest=b"x"), Connection()]
     async with trio.open_nursery() as nursery:

@@ -8,8 +8,8 @@ from functools import partial
 
 import trio
 
-from smg_trio.launcher import orphan_guard as leash
-from smg_trio.launcher.orphan_guard_client import open_leash
+from smg_trio.launcher import orphan_guard
+from smg_trio.launcher.orphan_guard_client import open_orphan_guard
 
 IDLE = "import signal; print('up', flush=True); signal.pause()"
 
@@ -22,8 +22,8 @@ def idle_group() -> subprocess.Popen[bytes]:
 
 
 def test_the_leash_knows_who_lives_from_whole_lines_only() -> None:
-    assert leash.follow(["+12\n", "+34\n", "-12\n", "+5\n", "nonsense\n", "+\n", "+678"]) == {34, 5}
-    assert leash.follow([]) == set()
+    assert orphan_guard.follow(["+12\n", "+34\n", "-12\n", "+5\n", "nonsense\n", "+\n", "+678"]) == {34, 5}
+    assert orphan_guard.follow([]) == set()
 
 
 async def test_what_is_held_when_serve_goes_is_ended() -> None:
@@ -33,7 +33,7 @@ async def test_what_is_held_when_serve_goes_is_ended() -> None:
             async with trio.open_nursery() as nursery:
                 # Reaped at once, as whoever inherits the engines of a dead serve does.
                 nursery.start_soon(partial(trio.to_thread.run_sync, held.wait))
-                async with open_leash(trio.Event()) as ending:
+                async with open_orphan_guard(trio.Event()) as ending:
                     ending.hold(held.pid)
                     ending.hold(released.pid)
                     ending.release(released.pid)
@@ -50,7 +50,7 @@ async def test_what_is_held_when_serve_goes_is_ended() -> None:
 async def test_a_leash_that_is_gone_is_no_trouble() -> None:
     with trio.fail_after(20):
         earlier = _children()
-        async with open_leash(trio.Event()) as ending:
+        async with open_orphan_guard(trio.Event()) as ending:
             [pid] = _children() - earlier  # its command line is not there yet while the kernel starts it
             os.kill(pid, signal.SIGKILL)
             await trio.to_thread.run_sync(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)

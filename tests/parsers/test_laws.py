@@ -19,7 +19,7 @@ from smg_trio.parsers.base import MOST_ATTEMPTS
 from smg_trio.parsers.call_frames import FRAMES
 from smg_trio.parsers.families import REASONING_ALIASES, REASONING_FORMATS, TOOL_ALIASES, TOOL_PARSERS
 from smg_trio.parsers.registry import make_answer_parser, make_reasoning_parser, make_tool_parser
-from smg_trio.parsers.text_cursor import Tape
+from smg_trio.parsers.text_cursor import TextCursor
 from tests.parsers.sweep import Folded, corpus, every, run
 
 TOOLS = {
@@ -178,7 +178,7 @@ class Work:
     def _count(self, frame: FrameType, event: str, arg: object) -> None:
         if event in ("call", "c_call"):
             self.done += 1
-            if event == "call" and frame.f_code is Tape.push.__code__:
+            if event == "call" and frame.f_code is TextCursor.push.__code__:
                 tape = frame.f_locals["self"]
                 self.done += len(frame.f_locals["piece"]) + len(tape.text) - tape.pos
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from smg_trio.core.events import ContentDelta
 from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.registry import make_reasoning_parser, make_tool_parser
-from smg_trio.parsers.special_tokens import Hider, split_special_tokens
+from smg_trio.parsers.special_tokens import SpecialTokenFilter, split_special_tokens
 from tests.parsers.sweep import every, sweep
 
 TOKENS = frozenset({"<s>", "<sep>", "[a]"})
@@ -23,13 +23,13 @@ def test_literals_are_taken_out_however_the_text_is_cut(text: str) -> None:
     for token in sorted(TOKENS, key=len, reverse=True):
         expected = "\0".join(expected.split(token))
     for size in (1, 2, 3, len(text) + 1):
-        hider = Hider(TOKENS)
+        hider = SpecialTokenFilter(TOKENS)
         shown = "".join(map(hider.feed, every(size, text))) + hider.flush()
         assert shown == expected.replace("\0", "")
 
 
 def test_only_what_may_become_a_literal_is_held() -> None:
-    hider = Hider(TOKENS)
+    hider = SpecialTokenFilter(TOKENS)
     assert [hider.feed(piece) for piece in ("a", "<", "x", "<se", "b")] == ["a", "", "<x", "", "<seb"]
 
 

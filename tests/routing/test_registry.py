@@ -10,7 +10,7 @@ from smg_trio.core.errors import Conflict, EngineDead, InvalidRequest, NoReadyWo
 from smg_trio.core.workers import (
     BreakerOverrides,
     HealthOverrides,
-    WorkerApplication,
+    PendingWorker,
     WorkerPatch,
     WorkerSpec,
     WorkerState,
@@ -235,7 +235,7 @@ async def test_the_same_url_and_the_same_handshake_address_are_refused_by_name(t
         with pytest.raises(Conflict, match=text):
             await bench.registry.add(bench.spec("x", url=url))
         with pytest.raises(Conflict, match=text):
-            bench.registry.apply(WorkerApplication(worker_id="x", url=url), trio.sleep_forever)
+            bench.registry.apply(PendingWorker(worker_id="x", url=url), trio.sleep_forever)
         address = bench.registry.get("a").addresses.handshake
         with pytest.raises(Conflict, match=f"would bind handshake address {address}, already claimed by worker {url}"):
             await bench.registry.add(bench.spec("y", handshake_address=address))
@@ -249,10 +249,10 @@ async def test_an_application_becomes_a_worker(tmp_path, autojump_clock):
             await loaded.wait()
             return bench.spec("a")
 
-        bench.registry.apply(WorkerApplication(worker_id="a", url=bench.spec("a").url), make_spec)
+        bench.registry.apply(PendingWorker(worker_id="a", url=bench.spec("a").url), make_spec)
         assert bench.registry.application("a").state is WorkerState.PENDING
         with pytest.raises(Conflict):
-            bench.registry.apply(WorkerApplication(worker_id="b", url=bench.spec("a").url), make_spec)
+            bench.registry.apply(PendingWorker(worker_id="b", url=bench.spec("a").url), make_spec)
         loaded.set()
         await wait_all_tasks_blocked()
         assert bench.registry.application("a") is None
@@ -268,7 +268,7 @@ async def test_a_refused_application_stays_visible_with_its_reason_until_its_url
             raise InvalidRequest("ZMQ worker x has unsupported runtime sglang")
 
         for name in ("a", "b"):
-            bench.registry.apply(WorkerApplication(worker_id=name, url="ipc:///x"), make_spec)
+            bench.registry.apply(PendingWorker(worker_id=name, url="ipc:///x"), make_spec)
             await wait_all_tasks_blocked()
         (refused,) = bench.registry.applications()
         assert (refused.worker_id, refused.state) == ("b", WorkerState.FAILED)
@@ -283,7 +283,7 @@ async def test_a_malformed_url_is_a_refusal_too(tmp_path, autojump_clock):
         async def make_spec() -> WorkerSpec:
             return bench.spec("a", handshake_address="127.0.0.1:5")
 
-        bench.registry.apply(WorkerApplication(worker_id="a", url=bench.spec("a").url), make_spec)
+        bench.registry.apply(PendingWorker(worker_id="a", url=bench.spec("a").url), make_spec)
         await wait_all_tasks_blocked()
         assert "must be a tcp:// address" in bench.registry.application("a").reason
 
@@ -294,7 +294,7 @@ async def test_errors_of_ours_do_not_reach_the_reason(tmp_path, autojump_clock, 
         async def make_spec() -> WorkerSpec:
             raise RuntimeError("secret")
 
-        bench.registry.apply(WorkerApplication(worker_id="a", url="ipc:///x"), make_spec)
+        bench.registry.apply(PendingWorker(worker_id="a", url="ipc:///x"), make_spec)
         await wait_all_tasks_blocked()
         assert bench.registry.application("a").reason == "internal error"
 
@@ -310,7 +310,7 @@ async def test_an_application_that_is_withdrawn_never_becomes_a_worker(tmp_path,
                 cancelled.set()
             raise AssertionError
 
-        bench.registry.apply(WorkerApplication(worker_id="a", url="ipc:///x"), make_spec)
+        bench.registry.apply(PendingWorker(worker_id="a", url="ipc:///x"), make_spec)
         await wait_all_tasks_blocked()
         bench.registry.drain("a")
         await cancelled.wait()

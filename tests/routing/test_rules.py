@@ -10,7 +10,7 @@ from smg_trio.core.errors import ConfigError
 from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
 from smg_trio.routing.breaker import BreakerLimits
 from smg_trio.routing.overload import OverloadLimits
-from smg_trio.routing.policies import CacheAwareKnobs, PolicyKnobs, PrefixHashKnobs, StickyKnobs, StickySessions
+from smg_trio.routing.policies import CacheAwareOptions, ManualOptions, ManualSessions, PolicyOptions, PrefixHashOptions
 from smg_trio.routing.retries import RetrySchedule
 from smg_trio.routing.rules import (
     RoutingRules,
@@ -29,18 +29,18 @@ def test_the_settings_defaults_are_the_rooms_defaults():
     assert rules_of(settings) == RoutingRules()
     assert retry_schedule_of(settings) == RetrySchedule()
     assert admission_queue_of(settings, 2).statistics().limit == 4096
-    defaults = PolicyKnobs()
-    assert defaults.cache_aware == CacheAwareKnobs(
+    defaults = PolicyOptions()
+    assert defaults.cache_aware == CacheAwareOptions(
         settings.cache_threshold,
         settings.balance_abs_threshold,
         settings.balance_rel_threshold,
         settings.max_tree_size,
         settings.block_size,
     )
-    assert defaults.prefix_hash == PrefixHashKnobs(
+    assert defaults.prefix_hash == PrefixHashOptions(
         settings.prefix_token_count, settings.prefix_hash_load_factor, settings.prefix_hash_balance_abs_threshold
     )
-    assert defaults.sticky_keys == StickyKnobs(settings.max_idle_secs)
+    assert defaults.sticky_keys == ManualOptions(settings.max_idle_secs)
     assert defaults.assignment_mode == settings.assignment_mode
 
 
@@ -48,7 +48,7 @@ def test_the_settings_defaults_are_the_rooms_defaults():
 def test_every_policy_can_be_set(name):
     assert policy_of(Settings(policy=name)).name == name
     sticky = policy_of(Settings(policy=name, routing_key_override=True))
-    assert isinstance(sticky, StickySessions)
+    assert isinstance(sticky, ManualSessions)
     assert sticky.name == name
 
 

@@ -15,11 +15,11 @@ from smg_trio.settings.sources import (
     Layer,
     Sourced,
     defaults,
+    layer_of_flags,
     merged,
     read_environment,
     read_toml,
     settings_of,
-    told,
     variable_of,
 )
 from smg_trio.settings.text import settings_text
@@ -55,7 +55,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file_over_the_defau
         defaults(),
         file("port = 1\nhost = '1.1.1.1'\nqueue_size = 1"),
         environment(SMG_TRIO_PORT="2", SMG_TRIO_HOST="2.2.2.2"),
-        told({"port": 3}),
+        layer_of_flags({"port": 3}),
     )
     chosen = settings_of(layers)
     assert (chosen.port, chosen.host, chosen.queue_size, chosen.log_level) == (3, "2.2.2.2", 1, "info")
@@ -68,7 +68,7 @@ def test_nothing_said_makes_the_default_settings() -> None:
 
 
 def test_a_command_line_s_other_words_are_no_settings() -> None:
-    layer = told({"port": 1, "config": "x", "run": print, "api_key": ["a", "b"]})
+    layer = layer_of_flags({"port": 1, "config": "x", "run": print, "api_key": ["a", "b"]})
     assert {name: sourced.value for name, sourced in layer.items()} == {"port": 1, "api_key": ("a", "b")}
 
 
@@ -118,7 +118,7 @@ def test_a_value_that_cannot_work_is_complained_of_with_its_origin() -> None:
         said = f"--port (from {origin}): must be 0..65535, got 70000. Change {origin}."
         assert (raised.value.message, raised.value.origin) == (said, origin)
     with pytest.raises(ConfigError, match=r"^--port: must be 0\.\.65535, got 70000\.$"):
-        settings_of(merged(defaults(), environment(SMG_TRIO_PORT="1"), told({"port": 70000})))
+        settings_of(merged(defaults(), environment(SMG_TRIO_PORT="1"), layer_of_flags({"port": 70000})))
 
 
 def test_an_empty_variable_is_unset_but_for_what_guards_the_door() -> None:
@@ -242,5 +242,5 @@ def test_secrets_are_shown_as_there_but_not_as_values() -> None:
 
 
 def test_undecodable_words_of_a_command_line_are_shown_as_valid_toml() -> None:
-    shown = settings_text(merged(defaults(), told({"model_path": "/m\udcff"})))
+    shown = settings_text(merged(defaults(), layer_of_flags({"model_path": "/m\udcff"})))
     assert tomllib.loads(shown)["model_path"] == "/m\N{REPLACEMENT CHARACTER}"

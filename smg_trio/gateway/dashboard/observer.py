@@ -18,8 +18,8 @@ from smg_trio.gateway.dashboard.snapshot import (
     Observation,
     WorkerSeen,
 )
-from smg_trio.gateway.generation.in_flight import OpenAnswer
-from smg_trio.gateway.observability.generation_metrics import InferenceMetrics
+from smg_trio.gateway.generation.in_flight import InFlightGeneration
+from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
 from smg_trio.gateway.state import Gateway
 
 Item = TypeVar("Item")
@@ -93,7 +93,7 @@ class Observer:
         ]
         return self._meter.look(now, in_flight, ended)
 
-    def _ended_since(self, then: float) -> list[InferenceMetrics]:
+    def _ended_since(self, then: float) -> list[GenerationMetrics]:
         """Answers that ended after `then`, the newest first."""
         return list(_taken_while_after(reversed(self._gateway.metrics.recent), then))
 
@@ -114,14 +114,14 @@ class Observer:
         return (self._cpu_s - before) / (self._wall_s - wall_before)
 
 
-def _taken_while_after(answers: Iterable[InferenceMetrics], then: float) -> Iterable[InferenceMetrics]:
+def _taken_while_after(answers: Iterable[GenerationMetrics], then: float) -> Iterable[GenerationMetrics]:
     for answer in answers:
         if answer.ended_at <= then:
             return
         yield answer
 
 
-def _answer_seen(answer: OpenAnswer, now: float) -> AnswerSeen:
+def _answer_seen(answer: InFlightGeneration, now: float) -> AnswerSeen:
     return AnswerSeen(
         request_id=answer.request_id,
         model=answer.metrics.model,
@@ -133,7 +133,7 @@ def _answer_seen(answer: OpenAnswer, now: float) -> AnswerSeen:
     )
 
 
-def _sample(ended: InferenceMetrics) -> LatencySample:
+def _sample(ended: GenerationMetrics) -> LatencySample:
     return LatencySample(
         failed=bool(ended.failure),
         ttft_s=ended.ttft_s,

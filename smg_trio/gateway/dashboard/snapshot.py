@@ -25,7 +25,7 @@ from typing import Any
 from smg_trio.api.workers import application_value, worker_value
 from smg_trio.core.events import Usage
 from smg_trio.core.records import record
-from smg_trio.core.workers import WorkerApplication, WorkerSnapshot
+from smg_trio.core.workers import PendingWorker, WorkerSnapshot
 from smg_trio.gateway.dashboard.rates import Rates, TokenRate
 from smg_trio.gateway.generation.in_flight import Phase
 from smg_trio.gateway.observability.recent_errors import ErrorSeen
@@ -99,7 +99,7 @@ class Observation:
     loop_lag_s: float | None
     admission: AdmissionStatistics
     workers: Sequence[WorkerSeen]
-    applications: Sequence[WorkerApplication]
+    applications: Sequence[PendingWorker]
     in_flight: int
     answers: Sequence[AnswerSeen]
     ended: Sequence[LatencySample]

@@ -13,7 +13,13 @@ from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.api.sse import CONTENT_TYPE
 from smg_trio.core.random_digits import random_digits
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.session import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
+from smg_trio.gateway.generation.session import (
+    GenerationSession,
+    GenerationStream,
+    StreamStyle,
+    fold_answer,
+    openai_failed,
+)
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.prepare import PreparedRequest
@@ -35,7 +41,7 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
         hints=engine_hints(gateway, request),
     )
     shown = chat_answer(chat, prepared)
-    measured = MeasuredAnswer(
+    measured = GenerationSession(
         gateway,
         [prepared],
         "chat",
@@ -48,7 +54,7 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
     writer = ChatChunkWriter(shown, n=chat.n)
     continuous = chat.include_usage and chat.continuous_usage_stats
     style = StreamStyle(failed=openai_failed, usage_at_end=chat.include_usage, continuous_usage=continuous)
-    stream = AnswerStream(measured, writer, style)
+    stream = GenerationStream(measured, writer, style)
     usage = measured.answer.usage() if continuous else None
     await stream.start(b"".join([writer.head(choice, usage) for choice in range(chat.n)]))
     return Response(200, stream, list(SSE_HEADERS))

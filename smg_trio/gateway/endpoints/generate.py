@@ -10,7 +10,13 @@ from smg_trio.api.generate import parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.session import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer, openai_failed
+from smg_trio.gateway.generation.session import (
+    GenerationSession,
+    GenerationStream,
+    StreamStyle,
+    fold_answer,
+    openai_failed,
+)
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 
@@ -40,7 +46,7 @@ async def generate(gateway: Gateway, request: Request) -> Response:
         logprob_start=asked.logprob_start_len,
         elapsed_s=lambda: trio.current_time() - started,
     )
-    measured = MeasuredAnswer(
+    measured = GenerationSession(
         gateway,
         prepared,
         "generate",
@@ -51,6 +57,6 @@ async def generate(gateway: Gateway, request: Request) -> Response:
     if not stream:
         return json_response(await fold_answer(measured, GenerateFold(shown)))
     style = StreamStyle(failed=openai_failed, continuous_usage=True)
-    events = AnswerStream(measured, GenerateEventWriter(shown), style)
+    events = GenerationStream(measured, GenerateEventWriter(shown), style)
     await events.start()
     return Response(200, events, list(SSE_HEADERS))

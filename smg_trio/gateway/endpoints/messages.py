@@ -13,7 +13,7 @@ from smg_trio.api.anthropic.messages import count_tokens_body, parse_count_token
 from smg_trio.api.anthropic.stream import PING, MessageEventWriter
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.session import AnswerStream, MeasuredAnswer, StreamStyle, fold_answer
+from smg_trio.gateway.generation.session import GenerationSession, GenerationStream, StreamStyle, fold_answer
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 
@@ -37,7 +37,7 @@ async def messages(gateway: Gateway, request: Request) -> Response:
         parallel_tool_calls=asked.chat.parallel_tool_calls,
         show_thinking=asked.show_thinking,
     )
-    measured = MeasuredAnswer(
+    measured = GenerationSession(
         gateway,
         [prepared],
         "messages",
@@ -54,7 +54,7 @@ async def messages(gateway: Gateway, request: Request) -> Response:
         keep_alive=PING,
         usage_at_end=True,
     )
-    stream = AnswerStream(measured, writer, style)
+    stream = GenerationStream(measured, writer, style)
     await stream.start(writer.head(measured.answer.usage()))
     return Response(200, stream, list(SSE_HEADERS))
 

@@ -28,7 +28,7 @@ from smg_trio.gateway.generation.in_flight import OpenPooling
 from smg_trio.gateway.generation.session import RequestTimeout
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.observability.current_trace import current as current_trace
-from smg_trio.gateway.security.key_limits import current_place
+from smg_trio.gateway.security.key_limits import current_slot
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.pooling import PoolingJob, find_scoring_task, pool, require_task
 from smg_trio.pipeline.pooling_inputs import (
@@ -137,7 +137,7 @@ def _answer(job: PoolingJob, name: str) -> PoolingAnswer:
 
 async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: str) -> Sequence[list[float]]:
     """Pool: admitted, tried again where that helps, counted, timed, ended at the request timeout. Raises SmgError."""
-    place = current_place.get()
+    place = current_slot.get()
     if place is not None:
         place.check(job.prompt_tokens)
     started = trio.current_time()

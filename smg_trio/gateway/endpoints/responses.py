@@ -23,10 +23,10 @@ from smg_trio.core.conversations import StoredResponse
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
 from smg_trio.gateway.generation.engine_hints import engine_hints
 from smg_trio.gateway.generation.response_ids import id_in_use
-from smg_trio.gateway.generation.responses_run import Responding, needs_history
-from smg_trio.gateway.generation.session import AnswerStream, StreamStyle, fold_answer
+from smg_trio.gateway.generation.responses_run import ResponsesRun, needs_history
+from smg_trio.gateway.generation.session import GenerationStream, StreamStyle, fold_answer
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.security.key_limits import current_place
+from smg_trio.gateway.security.key_limits import current_slot
 from smg_trio.gateway.state import Gateway
 
 
@@ -39,7 +39,7 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
         held.enter_context(gateway.response_ids.claim(response_id))
         if asked.request_id is not None:
             await _refuse_kept(gateway, response_id)
-        responding = await Responding.prepare(
+        responding = await ResponsesRun.prepare(
             gateway,
             asked,
             response_id,
@@ -67,7 +67,7 @@ async def _refuse_kept(gateway: Gateway, response_id: str) -> None:
         raise id_in_use(response_id)
 
 
-async def _streamed(responding: Responding, held: ExitStack) -> Response:
+async def _streamed(responding: ResponsesRun, held: ExitStack) -> Response:
     """`held` is closed with the stream."""
     writer = ResponseEventWriter(responding.shown)
     measured = responding.begin()
@@ -77,14 +77,14 @@ async def _streamed(responding: Responding, held: ExitStack) -> Response:
             writer.not_stored()
 
     style = StreamStyle(failed=functools.partial(writer.failed, usage=None), done=b"", usage_at_end=True)
-    stream = AnswerStream(measured, writer, style, before_end=keep, on_close=held.pop_all().close)
+    stream = GenerationStream(measured, writer, style, before_end=keep, on_close=held.pop_all().close)
     await stream.start(writer.head())
     return Response(200, stream, list(SSE_HEADERS))
 
 
-async def _in_background(gateway: Gateway, responding: Responding, held: ExitStack) -> Response:
+async def _in_background(gateway: Gateway, responding: ResponsesRun, held: ExitStack) -> Response:
     """`held` is closed when the response has ended."""
-    place = current_place.get()
+    place = current_slot.get()
     if place is not None:
         responding.check_budget(place)
     fold = ResponseFold(responding.shown)

@@ -21,7 +21,7 @@ from smg_trio.api.worker_specs import (
 from smg_trio.api.workers import application_value, worker_value, workers_value
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import InvalidRequest
-from smg_trio.core.workers import WorkerApplication, WorkerSpec
+from smg_trio.core.workers import PendingWorker, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.models import model_of_worker
 from smg_trio.gateway.state import Gateway
@@ -58,7 +58,7 @@ async def add_worker(gateway: Gateway, request: Request) -> Response:
     body = await gateway.parse_body(request, parse_worker_body)
     worker_id = str(uuid4())
     _warn_of_runtime(gateway, body)
-    application = WorkerApplication(
+    application = PendingWorker(
         worker_id=worker_id,
         url=body.url,
         model_id=body.model_id or gateway.own_model or "",

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from typing import Literal, Protocol
 
 from smg_trio.core.events import Usage
-from smg_trio.gateway.observability.generation_metrics import InferenceMetrics
+from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
 
 Phase = Literal["queued", "waiting", "generating"]
 """Before admission; before the first output; since then."""
 
 
-class OpenAnswer(Protocol):
+class InFlightGeneration(Protocol):
     """An answer from its beginning to its end. Looked at now and then, never per token."""
 
     @property
@@ -26,7 +26,7 @@ class OpenAnswer(Protocol):
         ...
 
     @property
-    def metrics(self) -> InferenceMetrics:
+    def metrics(self) -> GenerationMetrics:
         """What it is measured with; names model and endpoint."""
         ...
 
@@ -58,12 +58,12 @@ class OpenPooling:
     worker_urls: Collection[str] = ()
     pending_outputs = 0
 
-    def __init__(self, request_id: str, started: float, metrics: InferenceMetrics, usage: Usage) -> None:
+    def __init__(self, request_id: str, started: float, metrics: GenerationMetrics, usage: Usage) -> None:
         self.request_id = request_id
         self.started = started
         self.metrics = metrics
         self._usage = usage
 
     def usage(self) -> Usage:
-        """See `OpenAnswer`."""
+        """See `InFlightGeneration`."""
         return self._usage

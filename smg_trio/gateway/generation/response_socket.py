@@ -21,8 +21,8 @@ from smg_trio.core.conversations import StoredResponse
 from smg_trio.core.errors import Conflict, Forbidden, SmgError, Unauthorized
 from smg_trio.core.heavy_json import weight
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
-from smg_trio.gateway.generation.responses_run import Responding
-from smg_trio.gateway.security.key_limits import current_place
+from smg_trio.gateway.generation.responses_run import ResponsesRun
+from smg_trio.gateway.security.key_limits import current_slot
 from smg_trio.gateway.security.key_ring import KeyHolder
 from smg_trio.gateway.state import Gateway
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
@@ -125,7 +125,7 @@ class ResponseSocket:
             await self._answer(message, holder)
             return
         with self._gateway.meters.of(holder).enter() as place:
-            current_place.set(place)
+            current_slot.set(place)
             await self._answer(message, holder)
 
     async def _answer(self, message: SocketMessage, holder: KeyHolder) -> None:
@@ -134,7 +134,7 @@ class ResponseSocket:
         asked = await self._gateway.preparer.off_loop_if_long(
             weight(message.body, INLINE_ENCODE_CHARS), functools.partial(message.request, self._gateway.limits)
         )
-        responding = await Responding.prepare(
+        responding = await ResponsesRun.prepare(
             self._gateway,
             asked,
             f"resp_{token_hex(16)}",

@@ -18,9 +18,9 @@ from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conve
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.core.events import Usage
-from smg_trio.gateway.generation.session import MeasuredAnswer, check_budget, fold_answer
+from smg_trio.gateway.generation.session import GenerationSession, check_budget, fold_answer
 from smg_trio.gateway.observability.current_trace import current
-from smg_trio.gateway.security.key_limits import Place
+from smg_trio.gateway.security.key_limits import KeySlot
 from smg_trio.gateway.state import Gateway
 from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
@@ -38,7 +38,7 @@ def needs_history(gateway: Gateway) -> HistoryStore:
     return gateway.history
 
 
-class Responding:
+class ResponsesRun:
     """See `prepare`.
 
     Attributes:
@@ -52,7 +52,7 @@ class Responding:
         self._gateway = gateway
         self._asked = asked
         self._prepared = prepared
-        self._measured: MeasuredAnswer | None = None
+        self._measured: GenerationSession | None = None
         self._started = trio.current_time()
         self._routing_key: str | None = None
         self._owner = SHARED
@@ -74,7 +74,7 @@ class Responding:
         local: dict[str, StoredResponse] | None = None,
         routing_key: str | None = None,
         hints: EngineHints = NO_HINTS,
-    ) -> Responding:
+    ) -> ResponsesRun:
         """Gather what the request goes on from, and prepare the whole conversation.
 
         Args:
@@ -96,13 +96,13 @@ class Responding:
         responding._started, responding._routing_key, responding._owner = started, routing_key, owner
         return responding
 
-    def check_budget(self, place: Place) -> None:
+    def check_budget(self, place: KeySlot) -> None:
         """Raises BudgetExceeded, as `begin` would."""
         check_budget(place, [self._prepared])
 
-    def begin(self) -> MeasuredAnswer:
+    def begin(self) -> GenerationSession:
         """Start generating; whoever calls this closes the answer."""
-        self._measured = MeasuredAnswer(
+        self._measured = GenerationSession(
             self._gateway,
             [self._prepared],
             "responses",

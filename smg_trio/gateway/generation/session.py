@@ -17,7 +17,7 @@ from smg_trio.gateway.generation.in_flight import Phase
 from smg_trio.gateway.http import BodyWrite
 from smg_trio.gateway.observability.access_log import current
 from smg_trio.gateway.observability.current_trace import current as current_trace
-from smg_trio.gateway.security.key_limits import Place, current_place
+from smg_trio.gateway.security.key_limits import KeySlot, current_slot
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.decode import ChoiceDecoder
@@ -73,13 +73,13 @@ class Fold(Protocol):
         ...
 
 
-def check_budget(place: Place, prepared: Sequence[PreparedRequest]) -> None:
+def check_budget(place: KeySlot, prepared: Sequence[PreparedRequest]) -> None:
     """Raises BudgetExceeded if these prompts and the answers that they ask for are more than a key has in a minute."""
     prompts = sum(len(one.prompt.token_ids) for one in prepared)
     place.check(prompts, sum(one.n * (one.asked_tokens or 0) for one in prepared))
 
 
-class MeasuredAnswer:
+class GenerationSession:
     """An `Answer` that is admitted, tried again where that helps, counted, timed and ended at the request timeout.
 
     Nothing is sent before the first `next_updates`. Close it on every path.
@@ -87,8 +87,8 @@ class MeasuredAnswer:
     Attributes:
         answer: the present attempt; another object after each retry, until the first output has come.
         heard: the first output has come, so there are no more retries.
-        metrics, started: see `OpenAnswer`.
-        beat: to be called at every further output that does not come through `next_updates`.
+        metrics, started: see `InFlightGeneration`.
+        note_output: to be called at every further output that does not come through `next_updates`.
     """
 
     __slots__ = (
@@ -102,10 +102,10 @@ class MeasuredAnswer:
         "_routing_key",
         "_trace",
         "answer",
-        "beat",
         "gateway",
         "heard",
         "metrics",
+        "note_output",
         "started",
     )
 
@@ -123,7 +123,7 @@ class MeasuredAnswer:
         self.gateway = gateway
         self.heard = False
         self.answer = Answer(prepared)
-        self._place = current_place.get()
+        self._place = current_slot.get()
         if self._place is not None:
             check_budget(self._place, prepared)
         self._prepared = prepared
@@ -134,7 +134,7 @@ class MeasuredAnswer:
         self._expired: RequestTimeout | None = None
         model = prepared[0].model.model_id
         self.metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming, started=started)
-        self.beat = self.metrics.beat
+        self.note_output = self.metrics.note_output
         self._access = current.get()
         if self._access is not None:
             self._access.model, self._access.streaming = model, streaming
@@ -148,28 +148,28 @@ class MeasuredAnswer:
 
     @property
     def request_id(self) -> str:
-        """See `OpenAnswer`."""
+        """See `InFlightGeneration`."""
         return self._prepared[0].request_id
 
     @property
     def phase(self) -> Phase:
-        """See `OpenAnswer`."""
+        """See `InFlightGeneration`."""
         if self.heard:
             return "generating"
         return "queued" if self._permit is None else "waiting"
 
     @property
     def worker_urls(self) -> Collection[str]:
-        """See `OpenAnswer`."""
+        """See `InFlightGeneration`."""
         return self.answer.worker_urls
 
     def usage(self) -> Usage:
-        """See `OpenAnswer`."""
+        """See `InFlightGeneration`."""
         return self.answer.usage()
 
     @property
     def pending_outputs(self) -> int:
-        """See `OpenAnswer`."""
+        """See `InFlightGeneration`."""
         return self.answer.outputs.pending
 
     def _expire(self) -> None:
@@ -182,7 +182,7 @@ class MeasuredAnswer:
         try:
             if self.heard:
                 updates = await self.answer.next_updates()
-                self.beat()
+                self.note_output()
                 return updates
             return await self._first_updates()
         except SmgError as error:
@@ -277,7 +277,7 @@ def about(answer: Answer) -> dict[str, object]:
     return {"fields": {"worker": ",".join(sorted(answer.worker_urls))}}
 
 
-async def fold_answer(measured: MeasuredAnswer, fold: Fold) -> bytes:
+async def fold_answer(measured: GenerationSession, fold: Fold) -> bytes:
     """Wait for the whole answer and return its body. Raises SmgError; cancelled or not, nothing is left running."""
     try:
         while not measured.answer.finished:
@@ -312,7 +312,7 @@ def openai_failed(error: Exception) -> bytes:
     return error_event(error) + DONE
 
 
-class AnswerStream:
+class GenerationStream:
     """A streamed answer as a `ByteStream`: one wake-up, one chunk of bytes.
 
     `start` waits for the first output, so that an answer that fails before it has a real HTTP status; its bytes come
@@ -336,7 +336,7 @@ class AnswerStream:
 
     def __init__(
         self,
-        measured: MeasuredAnswer,
+        measured: GenerationSession,
         writer: Writer,
         style: StreamStyle,
         *,
@@ -366,7 +366,7 @@ class AnswerStream:
     def _note_silence(self) -> None:
         if self._quiet and not self._done:
             self._owes_sign = True
-            self._measured.answer.nudge()
+            self._measured.answer.wake_reader()
         self._quiet = True
         if not self._done:
             self._alarm = self._measured.gateway.keep_alives.start(self._note_silence)
@@ -432,12 +432,12 @@ class AnswerStream:
         if self._done:
             return
         answer, plain, writer = self._measured.answer, self._plain, self._text_writer
-        receive, beat = answer.outputs.receive_batch, self._measured.beat
+        receive, note_output = answer.outputs.receive_batch, self._measured.note_output
         while not self._owes_sign:
             try:
                 batch = await receive()
                 if batch:
-                    beat()
+                    note_output()
                 shown = None if plain is None else plain.push_plain(batch)
                 if shown is None or writer is None:
                     chunk = self._write(answer.take(batch))

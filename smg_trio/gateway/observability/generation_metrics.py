@@ -4,7 +4,7 @@
 started ── preparation ── begun ── queue ── sent ── prefill ── first output ── decode ── ended
 ```
 Nothing is looked up while an answer runs: its series are found once per model and endpoint. A wake-up costs one look at
-the clock and one count (`InferenceMetrics.beat`).
+the clock and one count (`GenerationMetrics.note_output`).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class EndpointSeries:
         self._families.errors.at(*self._labels, error_type).inc()
 
 
-class InferenceMetrics:
+class GenerationMetrics:
     """The measurements of one inference request; times are seconds of the loop's clock.
 
     Attributes:
@@ -192,8 +192,8 @@ class InferenceMetrics:
             series.prefill.observe(now - self._sent)
         self._last_beat = self._beaten_to = perf_counter()
 
-    def beat(self) -> None:
-        """Further output came. The gaps' sum is taken from the first and the last beat, later."""
+    def note_output(self) -> None:
+        """Further output came. The gaps' sum is taken from the first and the last note_output, later."""
         now = perf_counter()
         self._gaps[bisect_left(self._bounds, now - self._last_beat)] += 1
         self._last_beat = now

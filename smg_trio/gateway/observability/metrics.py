@@ -16,9 +16,9 @@ import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
 from smg_trio.core.events import Usage
-from smg_trio.gateway.generation.in_flight import OpenAnswer
+from smg_trio.gateway.generation.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.encoding_counters import EncodingCounters
-from smg_trio.gateway.observability.generation_metrics import EndpointSeries, InferenceMetrics, RouterFamilies
+from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.http_metrics import HttpMetrics
 from smg_trio.gateway.observability.policy_gauges import PolicyGauges
 from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
@@ -53,7 +53,7 @@ class Metrics:
         admission: AdmissionQueue,
         encodings: EncodingCache,
         bodies: BodyMemory,
-        in_flight: Collection[OpenAnswer] = (),
+        in_flight: Collection[InFlightGeneration] = (),
         bounds: Sequence[float] = LATENCY_BUCKETS_S,
     ) -> None:
         self.registry = registry = CollectorRegistry()
@@ -61,7 +61,7 @@ class Metrics:
         self._router = RouterFamilies(registry, bounds)
         self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
         self._in_flight = in_flight
-        self.recent: deque[InferenceMetrics] = deque(maxlen=RECENT_ANSWERS)
+        self.recent: deque[GenerationMetrics] = deque(maxlen=RECENT_ANSWERS)
         self._retries = CounterFamily(registry, "smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
         self._exhausted = CounterFamily(
             registry, "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
@@ -101,17 +101,17 @@ class Metrics:
             await trio.sleep_until(due)
             self._lag.observe(max(0.0, trio.current_time() - due))
 
-    def inference_begins(self, model: str, endpoint: str, *, streaming: bool, started: float) -> InferenceMetrics:
+    def inference_begins(self, model: str, endpoint: str, *, streaming: bool, started: float) -> GenerationMetrics:
         """Count an inference request, which came at `started`; what is returned goes to `inference_ends`."""
         series = self._endpoints.get((model, endpoint))
         if series is None:
             series = self._endpoints[model, endpoint] = EndpointSeries(self._router, model, endpoint)
         series.requests[streaming].value += 1.0
-        metrics = InferenceMetrics(series, started)
+        metrics = GenerationMetrics(series, started)
         metrics.begun(trio.current_time())
         return metrics
 
-    def inference_ends(self, metrics: InferenceMetrics, usage: Usage, worker_urls: Collection[str] = ()) -> None:
+    def inference_ends(self, metrics: GenerationMetrics, usage: Usage, worker_urls: Collection[str] = ()) -> None:
         """The answer is over, complete or not; `worker_urls` are of those that made it."""
         metrics.ended(trio.current_time(), usage, worker_urls)
         self.recent.append(metrics)

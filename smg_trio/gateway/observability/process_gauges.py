@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from smg_trio import __version__
-from smg_trio.gateway.generation.in_flight import OpenAnswer
+from smg_trio.gateway.generation.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.series import bound_text
 from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.http.statistics import ServerStatistics
@@ -65,7 +65,7 @@ def _connections(seen: ServerStatistics) -> Iterator[Metric]:
 class LiveGauges(Collector):
     """What the inference requests in flight tell when they are asked."""
 
-    def __init__(self, in_flight: Collection[OpenAnswer]) -> None:
+    def __init__(self, in_flight: Collection[InFlightGeneration]) -> None:
         self._in_flight = in_flight
 
     def collect(self) -> Iterator[Metric]:

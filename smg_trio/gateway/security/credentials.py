@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from smg_trio.gateway.security.api_keys import ApiKeys
 from smg_trio.gateway.security.certificates import Certificate, certificate_files
-from smg_trio.gateway.security.file_watcher import FileFollower, Followed
+from smg_trio.gateway.security.file_watcher import FileWatcher, WatchedFile
 from smg_trio.gateway.security.key_ring import KeyRing
 from smg_trio.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Credentials:
     """Attributes:
     keys: in force.
     certificate: None for plain HTTP.
@@ -21,18 +21,18 @@ class Door:
 
     keys: KeyRing
     certificate: Certificate | None
-    files: FileFollower
+    files: FileWatcher
 
 
-async def open_door(settings: Settings) -> Door:
+async def open_credentials(settings: Settings) -> Credentials:
     """Read keys and certificate. Raises ConfigError."""
     keys = ApiKeys(settings)
     await keys.read()
-    followed = [Followed("API keys", [] if keys.file is None else [keys.file], keys.read)]
+    followed = [WatchedFile("API keys", [] if keys.file is None else [keys.file], keys.read)]
     files = certificate_files(settings)
     certificate = None if files is None else Certificate(files)
     if certificate is not None:
-        followed.append(Followed("TLS certificate", certificate.files.paths, certificate.read))
-    follower = FileFollower(followed)
+        followed.append(WatchedFile("TLS certificate", certificate.files.paths, certificate.read))
+    follower = FileWatcher(followed)
     await follower.read_first()
-    return Door(keys.ring, certificate, follower)
+    return Credentials(keys.ring, certificate, follower)

@@ -8,11 +8,11 @@ from smg_trio.gateway.security.key_ring import KeyRing
 from smg_trio.settings.settings import Settings
 
 
-def open_doors(settings: Settings, keys: KeyRing) -> list[str]:
+def exposures(settings: Settings, keys: KeyRing) -> list[str]:
     """What is open, each with what closes it; empty if nothing is that these settings could close."""
     doors: list[str] = []
     reach = _reach(settings.host)
-    doors += _doors_without_key(keys, reach)
+    doors += _exposures_without_key(keys, reach)
     if settings.tls_cert_path is None and not is_local(settings.host):
         doors.append(f"HTTP without TLS on {settings.host} (--tls-cert-path FILE --tls-key-path FILE)")
     if is_everywhere(settings.host):
@@ -24,13 +24,13 @@ def open_doors(settings: Settings, keys: KeyRing) -> list[str]:
     return doors
 
 
-def posture_line(settings: Settings, keys: KeyRing) -> str:
-    """`open_doors` on one line."""
-    doors = open_doors(settings, keys)
+def exposure_line(settings: Settings, keys: KeyRing) -> str:
+    """`exposures` on one line."""
+    doors = exposures(settings, keys)
     return f"security: open: {'; '.join(doors)}" if doors else "security: nothing is open that a flag would close"
 
 
-def _doors_without_key(keys: KeyRing, reach: str) -> list[str]:
+def _exposures_without_key(keys: KeyRing, reach: str) -> list[str]:
     control = "--control-plane-api-keys ID:NAME:ROLE:KEY"
     if keys.guards_models:
         if keys.guards_control_plane:

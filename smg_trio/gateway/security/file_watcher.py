@@ -25,7 +25,7 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 """Of each file what changes when it is written or replaced: inode, size, time in ns; None if it is not there."""
 
 
-class Followed:
+class WatchedFile:
     """Files that are read together.
 
     Attributes:
@@ -54,10 +54,10 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class FileFollower:
+class FileWatcher:
     """Reads `followed` at the start, and again when they change."""
 
-    def __init__(self, followed: Sequence[Followed], *, look_every_s: float = _LOOK_EVERY_S) -> None:
+    def __init__(self, followed: Sequence[WatchedFile], *, look_every_s: float = _LOOK_EVERY_S) -> None:
         self._followed = [one for one in followed if one.paths]
         self._look_every_s = look_every_s
         self._lock = trio.Lock()
@@ -94,7 +94,7 @@ class FileFollower:
             for one in self._followed:
                 await self._read(one, await trio.to_thread.run_sync(one.signature))
 
-    async def _read(self, one: Followed, now: Signature) -> None:
+    async def _read(self, one: WatchedFile, now: Signature) -> None:
         one.tried = one.seen = now
         try:
             await one.read()

@@ -21,7 +21,7 @@ from smg_trio.routing.token_bucket import TokenBucket
 _MINUTE_S: Final = 60.0
 
 
-class Place:
+class KeySlot:
     """One request's place among those of its key holder: given back when the last of those who hold it lets go.
 
     Whoever gets it from `KeyMeters.enter` or `hold` calls `close` once; that never blocks.
@@ -33,7 +33,7 @@ class Place:
         self._meter = meter
         self._held = 1
 
-    def hold(self) -> Place:
+    def hold(self) -> KeySlot:
         """Hold it too: until whoever called this has called `close`."""
         self._held += 1
         return self
@@ -52,7 +52,7 @@ class Place:
         if not self._held:
             self._meter.in_flight -= 1
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> KeySlot:
         return self
 
     def __exit__(
@@ -88,7 +88,7 @@ class KeyMeter:
         else:
             self._bucket.change(tokens / _MINUTE_S, tokens, self._clock())
 
-    def enter(self) -> Place:
+    def enter(self) -> KeySlot:
         """A place for one more request. Raises RateLimited, which names the limit that is reached."""
         limits = self.holder.limits
         if limits.concurrent_requests is not None and self.in_flight >= limits.concurrent_requests:
@@ -101,7 +101,7 @@ class KeyMeter:
             what = f"tokens per minute: limit {limits.tokens_per_minute}, overdrawn by {overdrawn}"
             raise self._refusal(what, bucket.wait_s(1, now))
         self.in_flight += 1
-        return Place(self)
+        return KeySlot(self)
 
     def _refusal(self, what: str, wait_s: float) -> RateLimited:
         whose = f" for key {self.holder.name}" if self.holder.name else ""
@@ -109,12 +109,12 @@ class KeyMeter:
         return RateLimited(f"Rate limit reached{whose} on {what}. Try again in {seconds}s.", retry_after_s=wait_s)
 
     def use(self, tokens: int) -> None:
-        """See `Place.use`."""
+        """See `KeySlot.use`."""
         if self._bucket is not None:
             self._bucket.take(tokens, self._clock())
 
     def check(self, prompt_tokens: int, answer_tokens: int) -> None:
-        """See `Place.check`."""
+        """See `KeySlot.check`."""
         limit = self.holder.limits.tokens_per_minute
         if limit is None or prompt_tokens + answer_tokens <= limit:
             return
@@ -155,5 +155,5 @@ class KeyMeters:
         return meter
 
 
-current_place: Final[ContextVar[Place | None]] = ContextVar("place", default=None)
+current_slot: Final[ContextVar[KeySlot | None]] = ContextVar("place", default=None)
 """That of the request being handled; None where its key has no limits."""

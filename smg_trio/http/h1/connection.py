@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection: a single task that reads a head, runs the app, and does so again.
 
 There is no reader task. While the app runs, nothing is read that the app does not ask for: further bytes stay
-in the kernel and push back on the client, and a departed client is noticed by the `DepartureWatch`. Between
+in the kernel and push back on the client, and a departed client is noticed by the `DisconnectWatch`. Between
 requests the task waits for the socket. At most one ``recv`` beyond the present request is buffered.
 """
 
@@ -14,7 +14,7 @@ import trio
 
 from smg_trio.core.errors import SmgError
 from smg_trio.http.body_pace import BodyPace
-from smg_trio.http.client_connection import ClientGone, Link
+from smg_trio.http.client_connection import ClientConnection, ClientGone
 from smg_trio.http.faults import AppFailed, RequestFault, RequestTimeout, error_response
 from smg_trio.http.h1.context import LaneContext
 from smg_trio.http.h1.exchange import Exchange
@@ -30,14 +30,14 @@ _H2_PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
 class Http1Connection:
-    """The fast lane's side of one `Link`."""
+    """The fast lane's side of one `ClientConnection`."""
 
     __slots__ = (
         "_departed", "_exchange", "_finder", "_parser", "_queued", "_reset", "_unpaused", "_writing", "buffer", "burst",
         "context", "date_line", "link",
     )  # fmt: skip
 
-    def __init__(self, link: Link, context: LaneContext) -> None:
+    def __init__(self, link: ClientConnection, context: LaneContext) -> None:
         self.link = link
         self.context = context
         self.date_line = context.date_line

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from email.utils import formatdate
 
 from smg_trio.http.asgi import App
-from smg_trio.http.disconnect_watch import DepartureWatch
+from smg_trio.http.disconnect_watch import DisconnectWatch
 from smg_trio.http.h1.parsers import HeadParser
-from smg_trio.http.h1.write_batcher import Burst
+from smg_trio.http.h1.write_batcher import WriteBatcher
 from smg_trio.http.settings import ServerLimits
 
 
@@ -22,13 +22,13 @@ class LaneContext:
     )  # fmt: skip
 
     def __init__(
-        self, app: App, limits: ServerLimits, new_parser: Callable[[], HeadParser], departures: DepartureWatch
+        self, app: App, limits: ServerLimits, new_parser: Callable[[], HeadParser], departures: DisconnectWatch
     ) -> None:
         self.app = app
         self.limits = limits
         self.new_parser = new_parser
         self.departures = departures
-        self.burst = Burst()
+        self.burst = WriteBatcher()
         self.draining = False
         self.requests = 0
         self.faults = 0

@@ -24,7 +24,7 @@ _MOST_WAITING = 32
 """As soon as so many pieces wait, they are written: of hundreds of streams the first need not wait for the last."""
 
 
-class Burst:
+class WriteBatcher:
     """What is to be written soon; one per server. `run` it for as long as there are connections.
 
     Attributes:

@@ -9,7 +9,7 @@ What hypercorn 0.18 does, and what is done about it here:
   shielded here, and a client that takes no byte for ``write_timeout_s`` is cut.
 * Each send takes a lock, a shielded scope and two checkpoints. The bytes are first offered to the plain
   socket; lock and wait come only when the kernel's buffer is full.
-* Each request starts and cancels an idle-timer task. The timer is a deadline of the `Link`.
+* Each request starts and cancels an idle-timer task. The timer is a deadline of the `ClientConnection`.
 * Its own 400 and 431 have no body. They get the JSON body every other error has.
 
 A send that succeeds at once has no checkpoint: an app must await something else in an endless loop.
@@ -36,7 +36,7 @@ from hypercorn.typing import ConnectionState, LifespanState
 
 from smg_trio.http.app_tasks import AppTasks
 from smg_trio.http.asgi import App
-from smg_trio.http.client_connection import Link
+from smg_trio.http.client_connection import ClientConnection
 from smg_trio.http.faults import (
     HeadersTooLarge,
     RequestFault,
@@ -72,7 +72,7 @@ class HypercornHost:
         """Makes every connection close after the response it is at."""
         await self.context.terminated.set()
 
-    async def run(self, link: Link, transport: Transport, received: bytes = b"") -> None:
+    async def run(self, link: ClientConnection, transport: Transport, received: bytes = b"") -> None:
         """Serves one connection to its end; ``received`` was already read from it.
 
         Raises nothing but cancellation; the socket itself is closed by the link's owner.
@@ -116,7 +116,7 @@ class JsonErrorH11Protocol(H11Protocol):
 class HardenedTCPServer(TCPServer):
     """One connection spoken by hypercorn's protocols, on a link whose deadlines the server watches."""
 
-    def __init__(self, host: HypercornHost, link: Link, transport: Transport, received: bytes) -> None:
+    def __init__(self, host: HypercornHost, link: ClientConnection, transport: Transport, received: bytes) -> None:
         state = LifespanState()
         super().__init__(host.app, host.config, host.context, state, cast(Any, transport))
         self._limits = host.limits

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import ValueReader, escape
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.text_cursor import Emit, Steps, Tape, expect, read_name, skip_space
+from smg_trio.parsers.text_cursor import Emit, Steps, TextCursor, expect, read_name, skip_space
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DelimitedParser(ToolParser):
         yield from expect(tape, self.style.close)
 
 
-def read_delimited(tape: Tape, emit: Emit, quote: str) -> Steps[bool]:
+def read_delimited(tape: TextCursor, emit: Emit, quote: str) -> Steps[bool]:
     """`tape.read_value` for values whose strings stand between two `quote`; inside them every sign is text."""
     scanner = scanner_for(quote)
     reader = ValueReader()

@@ -8,17 +8,17 @@ from random import Random
 from types import MappingProxyType
 
 from smg_trio.routing.policies.base import Policy, RoutingContext
-from smg_trio.routing.policies.cache_aware import CacheAware, CacheAwareKnobs
-from smg_trio.routing.policies.hashing import ConsistentHashing, PrefixHash, PrefixHashKnobs
+from smg_trio.routing.policies.cache_aware import CacheAware, CacheAwareOptions
+from smg_trio.routing.policies.hashing import ConsistentHashing, PrefixHash, PrefixHashOptions
 from smg_trio.routing.policies.least_load import LeastLoad
-from smg_trio.routing.policies.manual import StickyKnobs, StickySessions, manual
+from smg_trio.routing.policies.manual import ManualOptions, ManualSessions, manual
 from smg_trio.routing.policies.passthrough import Passthrough
 from smg_trio.routing.policies.random import PowerOfTwo, RandomChoice
 from smg_trio.routing.policies.round_robin import RoundRobin
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyKnobs:
+class PolicyOptions:
     """The knobs of all policies; each reads its own.
 
     Attributes:
@@ -26,14 +26,14 @@ class PolicyKnobs:
         sticky: whether routing keys stick on whatever policy (`--routing-key-override`).
     """
 
-    cache_aware: CacheAwareKnobs = field(default_factory=CacheAwareKnobs)
-    prefix_hash: PrefixHashKnobs = field(default_factory=PrefixHashKnobs)
-    sticky_keys: StickyKnobs = field(default_factory=StickyKnobs)
+    cache_aware: CacheAwareOptions = field(default_factory=CacheAwareOptions)
+    prefix_hash: PrefixHashOptions = field(default_factory=PrefixHashOptions)
+    sticky_keys: ManualOptions = field(default_factory=ManualOptions)
     assignment_mode: str = "random"
     sticky: bool = False
 
 
-_makers: Mapping[str, Callable[[PolicyKnobs, Random], Policy]] = {
+_makers: Mapping[str, Callable[[PolicyOptions, Random], Policy]] = {
     "least_load": lambda knobs, random: LeastLoad(),
     "round_robin": lambda knobs, random: RoundRobin(),
     "random": lambda knobs, random: RandomChoice(random),
@@ -46,12 +46,12 @@ _makers: Mapping[str, Callable[[PolicyKnobs, Random], Policy]] = {
 }
 
 
-def make_policy(name: str, knobs: PolicyKnobs | None = None, random: Random | None = None) -> Policy:
+def make_policy(name: str, knobs: PolicyOptions | None = None, random: Random | None = None) -> Policy:
     """The policy that `--policy` calls `name`. Raises KeyError for a name that is not in `by_name`."""
-    knobs = knobs or PolicyKnobs()
+    knobs = knobs or PolicyOptions()
     policy = _makers[name](knobs, random or Random())
     if knobs.sticky and name != "manual":
-        return StickySessions(policy, knobs.sticky_keys, name=policy.name)
+        return ManualSessions(policy, knobs.sticky_keys, name=policy.name)
     return policy
 
 
@@ -64,20 +64,20 @@ by_name: Mapping[str, Callable[[], Policy]] = MappingProxyType({name: _default_m
 
 __all__ = [
     "CacheAware",
-    "CacheAwareKnobs",
+    "CacheAwareOptions",
     "ConsistentHashing",
     "LeastLoad",
+    "ManualOptions",
+    "ManualSessions",
     "Passthrough",
     "Policy",
-    "PolicyKnobs",
+    "PolicyOptions",
     "PowerOfTwo",
     "PrefixHash",
-    "PrefixHashKnobs",
+    "PrefixHashOptions",
     "RandomChoice",
     "RoundRobin",
     "RoutingContext",
-    "StickyKnobs",
-    "StickySessions",
     "by_name",
     "make_policy",
     "manual",

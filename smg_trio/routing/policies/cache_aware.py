@@ -21,7 +21,7 @@ _RATIO_BOUNDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
-class CacheAwareKnobs:
+class CacheAwareOptions:
     """Attributes:
     cache_threshold: share of the prompt (0..1) that must match before a worker is preferred for it.
     balance_abs_threshold: a matching worker is passed over if its load is above the mean by more than this …
@@ -51,8 +51,8 @@ class CacheAware(Policy):
 
     name = "cache_aware"
 
-    def __init__(self, knobs: CacheAwareKnobs | None = None) -> None:
-        self._knobs = knobs or CacheAwareKnobs()
+    def __init__(self, knobs: CacheAwareOptions | None = None) -> None:
+        self._knobs = knobs or CacheAwareOptions()
         self._trees: dict[str, PrefixTree] = {}
         self._bits: dict[str, int] = {}
         self._least_load = LeastLoad()

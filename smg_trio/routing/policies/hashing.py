@@ -33,7 +33,7 @@ class ConsistentHashing(Policy):
 
 
 @dataclass(frozen=True, slots=True)
-class PrefixHashKnobs:
+class PrefixHashOptions:
     """Attributes:
     prefix_token_count: how many tokens of the prompt are hashed.
     load_factor: a worker above this multiple of the mean load …
@@ -50,8 +50,8 @@ class PrefixHash(Policy):
 
     name = "prefix_hash"
 
-    def __init__(self, knobs: PrefixHashKnobs | None = None) -> None:
-        self._knobs = knobs or PrefixHashKnobs()
+    def __init__(self, knobs: PrefixHashOptions | None = None) -> None:
+        self._knobs = knobs or PrefixHashOptions()
         self._rendezvous = Rendezvous()
 
     def choose(self, candidates: Sequence[C], context: RoutingContext, now: float) -> C:

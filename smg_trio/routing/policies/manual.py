@@ -21,7 +21,7 @@ ASSIGNMENT_MODES = ("random", "min_load", "min_group", "delegate")
 
 
 @dataclass(frozen=True, slots=True)
-class StickyKnobs:
+class ManualOptions:
     """Attributes:
     max_idle_s: a key that is not used for so long is forgotten.
     max_keys: above this the longest unused key is forgotten, however young.
@@ -31,17 +31,17 @@ class StickyKnobs:
     max_keys: int = 200_000
 
 
-class StickySessions(Policy):
+class ManualSessions(Policy):
     """Args:
     choice: chooses for new keys, and for requests without one.
     knobs: see there.
     name: how `--policy` calls this.
     """
 
-    def __init__(self, choice: Policy | None = None, knobs: StickyKnobs | None = None, name: str = "manual") -> None:
+    def __init__(self, choice: Policy | None = None, knobs: ManualOptions | None = None, name: str = "manual") -> None:
         self.name = name
         self._choice = choice or RandomChoice()
-        self._knobs = knobs or StickyKnobs()
+        self._knobs = knobs or ManualOptions()
         self._keys: OrderedDict[int, tuple[str, float]] = OrderedDict()
         self.keys_of: Counter[str] = Counter()
 
@@ -115,13 +115,13 @@ class FewestKeys(Policy):
         return self._least_load.choose(emptiest, context, now)
 
 
-def manual(assignment_mode: str = "random", knobs: StickyKnobs | None = None, random: Random | None = None) -> Policy:
+def manual(assignment_mode: str = "random", knobs: ManualOptions | None = None, random: Random | None = None) -> Policy:
     """The policy `manual`. ``delegate`` has nothing to delegate to here and means the least loaded worker."""
     if assignment_mode == "min_group":
         fewest = FewestKeys()
-        sticky = StickySessions(fewest, knobs)
+        sticky = ManualSessions(fewest, knobs)
         fewest.keys_of = sticky.keys_of
         return sticky
     if assignment_mode == "random":
-        return StickySessions(RandomChoice(random), knobs)
-    return StickySessions(LeastLoad(), knobs)
+        return ManualSessions(RandomChoice(random), knobs)
+    return ManualSessions(LeastLoad(), knobs)

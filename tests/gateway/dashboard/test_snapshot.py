@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg_trio.core.events import Usage
-from smg_trio.core.workers import WorkerApplication, WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.core.workers import PendingWorker, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.gateway.dashboard.rates import Rates, TokenRate
 from smg_trio.gateway.dashboard.snapshot import (
     AnswerSeen,
@@ -44,7 +44,7 @@ SEEN = Observation(
     loop_lag_s=None,
     admission=AdmissionStatistics(None, 1, 2, 3, 4, 5),
     workers=[WORKER],
-    applications=[WorkerApplication(worker_id="new", url="ipc:///x", state=WorkerState.FAILED, reason="no")],
+    applications=[PendingWorker(worker_id="new", url="ipc:///x", state=WorkerState.FAILED, reason="no")],
     in_flight=7,
     answers=[
         AnswerSeen(

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from smg_trio.core.events import Usage
-from smg_trio.gateway.observability.generation_metrics import EndpointSeries, InferenceMetrics, RouterFamilies
+from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.series import CounterFamily, HistogramFamily
 
 
@@ -47,7 +47,7 @@ def test_series_are_made_once_and_dropped_by_a_label() -> None:
 
 def test_the_gaps_of_an_answer_add_up_to_the_time_between_first_and_last_output() -> None:
     registry = CollectorRegistry()
-    metrics = InferenceMetrics(EndpointSeries(RouterFamilies(registry), "m", "chat"), 0.0)
+    metrics = GenerationMetrics(EndpointSeries(RouterFamilies(registry), "m", "chat"), 0.0)
     metrics.catch_up(Usage(7, 0))
     labels = {
         "backend_type": "regular",
@@ -61,7 +61,7 @@ def test_the_gaps_of_an_answer_add_up_to_the_time_between_first_and_last_output(
     began = perf_counter()
     metrics.first_output(1.0)
     for tokens in range(1, 1_001):
-        metrics.beat()
+        metrics.note_output()
         if tokens % 100 == 0:
             metrics.catch_up(Usage(7, tokens, tokens))
     elapsed = perf_counter() - began

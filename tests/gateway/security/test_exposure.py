@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from smg_trio.gateway.security.api_keys import ApiKeys
-from smg_trio.gateway.security.exposure import is_everywhere, is_local, open_doors, posture_line
+from smg_trio.gateway.security.exposure import exposure_line, exposures, is_everywhere, is_local
 from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyRing, Role
 from smg_trio.settings.settings import Settings, flags_of, options
 from tests.e2e.harness import HELLO, open_gateway
@@ -27,7 +27,7 @@ TLS = {"tls_cert_path": "cert.pem", "tls_key_path": "key.pem"}
 async def doors_of(**settings: Any) -> list[str]:
     keys = ApiKeys(Settings(**settings))
     await keys.read()
-    return open_doors(Settings(**settings), keys.ring)
+    return exposures(Settings(**settings), keys.ring)
 
 
 async def test_the_defaults_leave_four_doors_open() -> None:
@@ -64,12 +64,12 @@ async def test_what_is_closed_is_not_said(tmp_path: Path) -> None:
     changed = {"host": "10.0.0.1", "cors_allowed_origins": ("https://a",)} | TLS
     assert await doors_of(**(CLOSED | changed)) == []
     closed = KeyRing([Key(b"m", KeyHolder("m")), Key(b"a", KeyHolder("a", Role.ADMIN))])
-    assert posture_line(Settings(**CLOSED), closed) == "security: nothing is open that a flag would close"
+    assert exposure_line(Settings(**CLOSED), closed) == "security: nothing is open that a flag would close"
 
 
 def test_every_flag_it_names_exists() -> None:
     known = {flag for option in options() for flag in flags_of(option)}
-    line = posture_line(Settings(cors_allowed_origins=("*",)), KeyRing())
+    line = exposure_line(Settings(cors_allowed_origins=("*",)), KeyRing())
     assert set(re.findall(r"--[a-z-]+", line)) <= known
 
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from smg_trio.core.errors import ConfigError
-from smg_trio.gateway.security.file_watcher import FileFollower, Followed
+from smg_trio.gateway.security.file_watcher import FileWatcher, WatchedFile
 
 
 class Words:
@@ -37,8 +37,8 @@ def words(tmp_path: Path) -> Words:
     return Words(tmp_path)
 
 
-def follower_of(words: Words, look_every_s: float = 1.0) -> FileFollower:
-    return FileFollower([Followed("words", words.paths, words.read)], look_every_s=look_every_s)
+def follower_of(words: Words, look_every_s: float = 1.0) -> FileWatcher:
+    return FileWatcher([WatchedFile("words", words.paths, words.read)], look_every_s=look_every_s)
 
 
 async def test_at_the_start_everything_is_read_and_a_fault_is_raised(words: Words) -> None:
@@ -135,7 +135,7 @@ async def test_the_task_looks_by_itself(words: Words) -> None:
 
 
 async def test_without_files_there_is_nothing_to_do() -> None:
-    follower = FileFollower([Followed("nothing", [], trio.sleep_forever)])
+    follower = FileWatcher([WatchedFile("nothing", [], trio.sleep_forever)])
     await follower.read_first()
     await follower.run()
     assert follower.follows == []
@@ -162,7 +162,9 @@ async def test_what_nobody_expected_of_a_file_is_logged_and_the_others_are_read(
         raise RecursionError
 
     (tmp_path / "c").write_text("first")
-    follower = FileFollower([Followed("knots", [tmp_path / "c"], fail), Followed("words", words.paths, words.read)])
+    follower = FileWatcher(
+        [WatchedFile("knots", [tmp_path / "c"], fail), WatchedFile("words", words.paths, words.read)]
+    )
     words.paths[0].write_text("second")
     await follower.read_all()
     assert words.held == "second first"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg_trio.core.errors import RateLimited
-from smg_trio.gateway.security.key_limits import KeyMeters, Place
+from smg_trio.gateway.security.key_limits import KeyMeters, KeySlot
 from smg_trio.gateway.security.key_ring import KeyHolder, KeyLimits
 
 
@@ -123,7 +123,7 @@ def test_no_more_are_in_flight_than_may_be_and_a_refusal_s_wait_is_enough(
 ) -> None:
     clock = Clock()
     meters, alice = KeyMeters(clock), holder(concurrent, tokens)
-    places: list[Place] = []
+    places: list[KeySlot] = []
     for action, number in actions:
         if action == "close" and places:
             places.pop(number % len(places)).close()

@@ -13,8 +13,8 @@ import trio.testing
 
 from smg_trio.http import WRITE_BODY, Receive, RunningServer, Scope, Send
 from smg_trio.http.asgi import App
-from smg_trio.http.client_connection import Link
-from smg_trio.http.disconnect_watch import DepartureWatch
+from smg_trio.http.client_connection import ClientConnection
+from smg_trio.http.disconnect_watch import DisconnectWatch
 from smg_trio.http.h1 import write_batcher as bursts
 from smg_trio.http.h1.connection import Http1Connection
 from smg_trio.http.h1.context import LaneContext
@@ -163,8 +163,8 @@ async def test_what_was_written_before_an_app_failed_arrives() -> None:
 async def test_a_connection_that_ends_before_its_rest_is_written_troubles_nobody() -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    link = Link(ours, None, None)
-    watch = DepartureWatch()
+    link = ClientConnection(ours, None, None)
+    watch = DisconnectWatch()
     context = LaneContext(Steps().app, ServerLimits(), H11HeadParser, watch)
     connection = Http1Connection(link, context)
     with theirs:

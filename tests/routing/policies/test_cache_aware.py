@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smg_trio.routing.policies import CacheAware, CacheAwareKnobs
+from smg_trio.routing.policies import CacheAware, CacheAwareOptions
 from smg_trio.routing.policies.prefix_tree import NODE_TOKENS, PrefixTree
 from smg_trio.routing.policies.token_bytes import token_bytes
 from tests.routing.policies.fleet import choose, fleet
@@ -37,7 +37,7 @@ def test_different_conversations_spread_over_the_workers():
 
 @pytest.mark.parametrize(("rest", "goes_home"), [(50, True), (100, False)])
 def test_a_match_below_the_threshold_does_not_count(rest, goes_home):
-    policy, workers = CacheAware(CacheAwareKnobs(cache_threshold=0.5)), fleet(2)
+    policy, workers = CacheAware(CacheAwareOptions(cache_threshold=0.5)), fleet(2)
     shared = prompt(1, 64)
     first = choose(policy, workers, shared)
     for worker in workers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from smg_trio.routing.policies import ConsistentHashing, PrefixHash, PrefixHashKnobs
+from smg_trio.routing.policies import ConsistentHashing, PrefixHash, PrefixHashOptions
 from smg_trio.routing.policies.consistent_hashing import stable_hash
 from tests.routing.policies.fleet import choose, fleet
 
@@ -54,7 +54,7 @@ def test_without_a_key_chance_decides():
 
 
 def test_prompts_with_the_same_beginning_share_a_worker():
-    policy, workers = PrefixHash(PrefixHashKnobs(prefix_token_count=8)), fleet(4)
+    policy, workers = PrefixHash(PrefixHashOptions(prefix_token_count=8)), fleet(4)
     shared = list(range(8))
     assert len({choose(policy, workers, [*shared, *range(n, n + 50)]) for n in range(20)}) == 1
     assert len({choose(policy, workers, range(n, n + 50)) for n in range(40)}) == 4

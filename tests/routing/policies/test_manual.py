@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from smg_trio.routing.policies import PolicyKnobs, RoundRobin, StickyKnobs, StickySessions, make_policy, manual
+from smg_trio.routing.policies import ManualOptions, ManualSessions, PolicyOptions, RoundRobin, make_policy, manual
 from tests.routing.policies.fleet import choose, fleet
 
 
@@ -24,7 +24,7 @@ def test_a_key_whose_worker_is_not_ready_moves_for_good():
 
 
 def test_an_idle_key_is_forgotten():
-    policy, workers = manual("min_load", StickyKnobs(max_idle_s=100)), fleet(2)
+    policy, workers = manual("min_load", ManualOptions(max_idle_s=100)), fleet(2)
     workers[1].load = 1.0
     assert choose(policy, workers, key="session", now=0) == "w0"
     workers[0].load = 2.0
@@ -34,7 +34,7 @@ def test_an_idle_key_is_forgotten():
 
 
 def test_the_number_of_keys_is_bounded():
-    policy, workers = manual("min_load", StickyKnobs(max_keys=3)), fleet(2)
+    policy, workers = manual("min_load", ManualOptions(max_keys=3)), fleet(2)
     for number in range(10):
         choose(policy, workers, key=f"k{number}")
     assert sum(policy.keys_of.values()) == 3
@@ -63,12 +63,12 @@ def test_a_lost_cache_does_not_end_a_session():
 
 
 def test_requests_without_a_key_are_left_to_the_choice():
-    policy, workers = StickySessions(RoundRobin()), fleet(2)
+    policy, workers = ManualSessions(RoundRobin()), fleet(2)
     assert [choose(policy, workers) for _ in range(4)] == ["w0", "w1", "w0", "w1"]
 
 
 def test_keys_stick_on_any_policy_if_asked_to():
-    policy, workers = make_policy("round_robin", PolicyKnobs(sticky=True)), fleet(3)
+    policy, workers = make_policy("round_robin", PolicyOptions(sticky=True)), fleet(3)
     assert policy.name == "round_robin"
     first = choose(policy, workers, key="session")
     assert {choose(policy, workers, key="session") for _ in range(5)} == {first}
