@@ -8,25 +8,21 @@ from smg_trio.http.settings import ServerLimits
 class BodyPace:
     """Tells when the next bytes of one body must have come.
 
-    A client may be silent for ``body_timeout_s``, and it may be late by as much behind ``min_body_rate``: so a body
-    that comes byte by byte ends too, however it is cut into chunks and trailers.
+    A client may be late by ``body_timeout_s``; every byte makes up for what it takes at ``min_body_rate``. So a body
+    that comes byte by byte ends too, however it is cut into chunks and trailers, and however fast it began.
+
+    Attributes:
+        due: when more must have come, on the clock of `now`.
     """
 
-    __slots__ = ("_began", "_bytes", "_limits")
+    __slots__ = ("_limits", "due")
 
     def __init__(self, limits: ServerLimits, now: float) -> None:
         self._limits = limits
-        self._began = now
-        self._bytes = 0
+        self.due = now + limits.body_timeout_s
 
-    def came(self, size: int) -> None:
+    def came(self, size: int, now: float) -> None:
         """Bytes of the body have come."""
-        self._bytes += size
-
-    def deadline(self, now: float) -> float:
-        """When more must have come."""
-        limits = self._limits
-        silence = now + limits.body_timeout_s
-        if not limits.min_body_rate:
-            return silence
-        return min(silence, self._began + limits.body_timeout_s + self._bytes / limits.min_body_rate)
+        latest = now + self._limits.body_timeout_s
+        rate = self._limits.min_body_rate
+        self.due = min(latest, self.due + size / rate) if rate else latest

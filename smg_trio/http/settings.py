@@ -24,7 +24,7 @@ class ServerLimits:
         max_headers: most header lines of one request (431 beyond).
         head_timeout_s: from the first byte of a request head (or the accept) to its end (408 beyond).
         body_timeout_s: between two reads of a request body (408 beyond).
-        min_body_rate: bytes per second that a request body must come at; it may be behind by what takes
+        min_body_rate: bytes per second that a request body must come at; it may be late by
             ``body_timeout_s`` (408 beyond). 0: as slowly as the client likes.
         keep_alive_timeout_s: an idle connection is closed after this. Longer than the pools of common
             clients keep theirs, so that the client closes first.

@@ -152,10 +152,11 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
     [
         (post(b"", length=10_000), b"x"),
         (CHUNKED, b"1\r\nx\r\n"),
+        (post(b"x" * 1_000_000, length=2_000_000), b"x"),
         (CHUNKED + b"1;", b"y"),
         (CHUNKED + b"1\r\nx\r\n0\r\n", b"a: b\r\n"),
     ],
-    ids=["sized", "chunks", "chunk extension", "trailers"],
+    ids=["sized", "chunks", "after a fast start", "chunk extension", "trailers"],
 )
 async def test_a_body_that_trickles_is_answered_with_408(lane: dict[str, str], begin: bytes, drop: bytes) -> None:
     limits = ServerLimits(body_timeout_s=0.3, min_body_rate=1e6)

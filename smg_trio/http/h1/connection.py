@@ -148,7 +148,7 @@ class Http1Connection:
         link = self.link
         with trio.CancelScope() as scope:
             link.body_scope = scope
-            link.read_deadline = pace.deadline(trio.current_time())
+            link.read_deadline = pace.due
             try:
                 data = await self._recv(_BODY_READ)
             except OSError:
@@ -158,7 +158,7 @@ class Http1Connection:
                 link.body_scope = None
         if scope.cancelled_caught:
             raise RequestTimeout("The request body did not arrive in time.")
-        pace.came(len(data))
+        pace.came(len(data), trio.current_time())
         self.buffer += data
         return bool(data)
 

@@ -88,16 +88,15 @@ class _LimitedRequest:
         return message
 
     async def _receive_body(self) -> Message:
-        now = trio.current_time()
         pace = self._pace
         if pace is None:
-            pace = self._pace = BodyPace(self._limits, now)
-        with trio.move_on_at(pace.deadline(now)) as scope:
+            pace = self._pace = BodyPace(self._limits, trio.current_time())
+        with trio.move_on_at(pace.due) as scope:
             message = await self._receive()
         if scope.cancelled_caught:
             raise RequestTimeout("The request body did not arrive in time.")
         size = len(message.get("body", b""))
-        pace.came(size)
+        pace.came(size, trio.current_time())
         self._read += size
         self._body_ended = not message.get("more_body", False)
         if self._read > self._limits.max_body_bytes:
