@@ -211,8 +211,9 @@ class HardenedTCPServer(TCPServer):
         if self._ended or not isinstance(self.protocol.protocol, H11Protocol):
             return False
         connection = self.protocol.protocol.connection
-        sends = isinstance(connection, h11.Connection) and connection.their_state in {h11.SEND_BODY, h11.ERROR}
-        return sends or self._link.has_bytes()
+        if not isinstance(connection, h11.Connection):
+            return False  # a WebSocket, whose close frame was the last word
+        return connection.their_state in {h11.SEND_BODY, h11.ERROR} or self._link.has_bytes()
 
     async def _linger(self) -> None:
         self._ended = True
