@@ -12,7 +12,7 @@ import yaml
 from smg_trio.cli.main import make_parser
 from smg_trio.gateway.routes import ROUTES
 from smg_trio.settings.settings import Settings
-from smg_trio.settings.sources import defaults, merged, read_environment, read_toml, settings_of, told
+from smg_trio.settings.sources import defaults, layer_of_flags, merged, read_environment, read_toml, settings_of
 from smg_trio.wire.addresses import handshake_port
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def gateway_settings(
     variables, warnings = read_environment(environment or {})
     assert warnings == []
     layers = [file.checked()] if file else []
-    return settings_of(merged(defaults(), *layers, variables.checked(), told(vars(parsed))))
+    return settings_of(merged(defaults(), *layers, variables.checked(), layer_of_flags(vars(parsed))))
 
 
 def check_engine(words: Sequence[str], url: str, flags_of_vllm: set[str]) -> None:
