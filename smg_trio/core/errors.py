@@ -178,6 +178,16 @@ class NoReadyWorker(GatewayFault):
     retryable = True
 
 
+class TokenizerNotRegistered(GatewayFault):
+    """The model is to be served, but its tokenizer is still on its way; ``state`` says how far it has come."""
+
+    code = "tokenizer_not_registered"
+
+    def __init__(self, model: str, state: str) -> None:
+        super().__init__(f"The tokenizer of model `{model}` is not yet registered: {state}.")
+        self.model = model
+
+
 class Overloaded(GatewayFault):
     """A bounded queue is full or was waited in too long; ``retry_after_s`` goes into Retry-After."""
 

@@ -1,99 +1,159 @@
-"""Loads models: the one that the settings name, and those that workers added at run time bring with them."""
+"""Models as settings and workers name them: an order says which files are wanted, `load` makes the model of them."""
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
-from smg_trio.core.errors import ModelNotFound
 from smg_trio.core.workers import WorkerSpec
-from smg_trio.gateway.state import Gateway
-from smg_trio.pipeline.models import ModelCatalog, ServedModel
+from smg_trio.hub.locating import FilesAt, Wanted, find
+from smg_trio.hub.names import without_revision
+from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import check_parsers
 from smg_trio.settings.settings import Settings
-from smg_trio.text.model_files import ModelText, load_model_text
+from smg_trio.text.model_files import load_model_text
+
+logger = logging.getLogger("smg_trio.gateway")
 
 
-async def load_catalog(settings: Settings) -> ModelCatalog:
-    """The models that the settings name: one, or none without ``--model-path``. Raises ConfigError."""
-    catalog = ModelCatalog()
-    if settings.model_path is None:
-        return catalog
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOrder:
+    """A model that is to be served.
+
+    Attributes:
+        model_id, aliases: what clients call it.
+        files: where everything about it is, but for a tokenizer that is elsewhere.
+        tokenizer: where the tokenizer is, if elsewhere.
+        chat_template, generation_config: as settings have them.
+        tool_parser, reasoning_parser: as `ServedModel` has them.
+    """
+
+    model_id: str
+    aliases: tuple[str, ...] = ()
+    files: Wanted
+    tokenizer: Wanted | None = None
+    chat_template: str | None = None
+    generation_config: str = "auto"
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+
+    @property
+    def wanted(self) -> list[Wanted]:
+        """Everything that has to be found, the model first."""
+        return [self.files] if self.tokenizer is None else [self.files, self.tokenizer]
+
+
+class Located(NamedTuple):
+    """Where the files of an order are; None: they have to be downloaded."""
+
+    files: FilesAt | None
+    tokenizer: FilesAt | None = None
+
+
+def order_of_settings(settings: Settings) -> ModelOrder | None:
+    """The model that the settings name, if they do."""
     path = settings.model_path
-    text = await _load(
-        path,
-        tokenizer_path=settings.tokenizer_path,
-        chat_template_path=settings.chat_template,
-        generation_config=settings.generation_config,
-    )
-    names = settings.served_model_name or (path,)
+    if path is None:
+        return None
+    names = settings.served_model_name or _names(path)
     aliases = [alias for alias, _, name in (entry.partition("=") for entry in settings.model_alias) if name in names]
-    model = ServedModel(
+    return ModelOrder(
         model_id=names[0],
         aliases=(*names[1:], *aliases),
-        text=text,
-        root=path,
-        created=int(time.time()),
+        files=Wanted(text=path, revision=settings.revision, tokenizer=settings.tokenizer_path is None),
+        tokenizer=_wanted_tokenizer(settings.tokenizer_path, "--tokenizer-path"),
+        chat_template=settings.chat_template,
+        generation_config=settings.generation_config,
         tool_parser=settings.tool_call_parser,
         reasoning_parser=settings.reasoning_parser,
     )
-    check_parsers(model)
-    catalog.add(model)
-    return catalog
 
 
-async def _load(
-    path: str, *, tokenizer_path: str | None, chat_template_path: str | None, generation_config: str
-) -> ModelText:
-    load = partial(
-        load_model_text,
-        path,
-        tokenizer_path=tokenizer_path,
-        chat_template_path=chat_template_path,
-        generation_config=generation_config,
-    )
-    return await trio.to_thread.run_sync(load, abandon_on_cancel=True)
+def order_of_worker(spec: WorkerSpec, settings: Settings) -> ModelOrder:
+    """The model that a worker brings with it, by its labels (`model_path`, `tokenizer_path`).
 
-
-async def model_of_worker(gateway: Gateway, spec: WorkerSpec) -> WorkerSpec:
-    """Make sure that the worker's model is in the catalog, and complete the spec by what the model says.
-
-    A model that is not there is loaded from the worker's labels (`model_path`, `tokenizer_path`), or from its id if
-    that is a directory. Raises ConfigError if it cannot be.
+    Without a `model_path` its id says where the files are; if that is no directory, a `tokenizer_path` does.
     """
-    try:
-        model = gateway.catalog.find(spec.model_id)
-    except ModelNotFound:
-        model = await _load_for_worker(gateway, spec)
-    return replace(spec, model_id=model.model_id, vocab_size=model.text.vocab_size)
-
-
-async def _load_for_worker(gateway: Gateway, spec: WorkerSpec) -> ServedModel:
     labels = spec.labels
-    path = labels.get("model_path") or _directory_of(spec.model_id, labels.get("tokenizer_path"))
-    text = await _load(
-        path,
-        tokenizer_path=labels.get("tokenizer_path"),
-        chat_template_path=None,
-        generation_config=gateway.settings.generation_config,
+    tokenizer = labels.get("tokenizer_path")
+    option, path = "labels.model_path", labels.get("model_path")
+    if not path:
+        named_by_id = tokenizer is None or os.path.isdir(spec.model_id)
+        option, path = ("model_id", spec.model_id) if named_by_id else ("labels.tokenizer_path", str(tokenizer))
+    names = _names(spec.model_id)
+    return ModelOrder(
+        model_id=names[0],
+        aliases=names[1:],
+        files=Wanted(text=path, option=option, tokenizer=tokenizer in (None, path)),
+        tokenizer=None if tokenizer == path else _wanted_tokenizer(tokenizer, "labels.tokenizer_path"),
+        generation_config=settings.generation_config,
+        tool_parser=labels.get("tool_parser") or settings.tool_call_parser,
+        reasoning_parser=labels.get("reasoning_parser") or settings.reasoning_parser,
+    )
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """What a model is called without further names: as given, and without the revision."""
+    return tuple(dict.fromkeys((path, without_revision(path))))
+
+
+def _wanted_tokenizer(path: str | None, option: str) -> Wanted | None:
+    return None if path is None else Wanted(text=path, option=option, only_tokenizer=True)
+
+
+async def locate(order: ModelOrder) -> Located:
+    """Where the order's files are on this disk. Raises ConfigError; never asks the network."""
+    places = [await trio.to_thread.run_sync(find, wanted, abandon_on_cancel=True) for wanted in order.wanted]
+    return Located(*places)
+
+
+def is_complete(order: ModelOrder, located: Located) -> bool:
+    """Whether nothing has to be downloaded."""
+    return located.files is not None and (order.tokenizer is None or located.tokenizer is not None)
+
+
+async def load(order: ModelOrder, located: Located) -> ServedModel:
+    """The model, out of files that are all there. Raises ConfigError."""
+    files, tokenizer = located
+    assert files is not None, "downloaded before"
+    text = await trio.to_thread.run_sync(
+        partial(
+            load_model_text,
+            files.path,
+            tokenizer_path=None if tokenizer is None else tokenizer.path,
+            chat_template_path=order.chat_template,
+            generation_config=order.generation_config,
+        ),
+        abandon_on_cancel=True,
     )
     model = ServedModel(
-        model_id=spec.model_id,
+        model_id=order.model_id,
+        aliases=order.aliases,
         text=text,
-        root=path,
+        root=order.files.text,
+        files=files,
         created=int(time.time()),
-        tool_parser=labels.get("tool_parser") or gateway.settings.tool_call_parser,
-        reasoning_parser=labels.get("reasoning_parser") or gateway.settings.reasoning_parser,
+        tool_parser=order.tool_parser,
+        reasoning_parser=order.reasoning_parser,
     )
     check_parsers(model)
-    gateway.catalog.add(model)
+    if order.files.revision and files.source == "directory":
+        logger.warning("--revision %s: %s is a directory, which has no revisions", order.files.revision, files.path)
+    logger.info("model %s: %s", order.model_id, _found(files, tokenizer))
     return model
 
 
-def _directory_of(model_id: str, tokenizer_path: str | None) -> str:
-    """Where a worker without a model path has its model: its id if that is a directory, else its tokenizer's."""
-    return model_id if tokenizer_path is None or Path(model_id).is_dir() else tokenizer_path
+def _found(files: FilesAt, tokenizer: FilesAt | None) -> str:
+    where = f"{files.source} {files.path}"
+    return where if tokenizer is None else f"{where}, tokenizer: {tokenizer.source} {tokenizer.path}"
+
+
+def completed(spec: WorkerSpec, model: ServedModel) -> WorkerSpec:
+    """The worker's spec with what its model says."""
+    return replace(spec, model_id=model.model_id, vocab_size=model.text.vocab_size)

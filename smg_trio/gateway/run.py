@@ -23,13 +23,13 @@ from uuid import uuid4
 import trio
 
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.errors import ConfigError, ShuttingDown
+from smg_trio.core.errors import ConfigError, ShuttingDown, SmgError
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.app import make_app
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.keep_running import keep_running
-from smg_trio.gateway.models import load_catalog
+from smg_trio.gateway.models import Located, ModelOrder, is_complete, load, locate, order_of_settings
 from smg_trio.gateway.observability.metrics_app import MetricsApp
 from smg_trio.gateway.security.certificates import Certificate
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
@@ -81,6 +81,13 @@ class GatewayShutdown:
         self._asked = trio.Event()
         self._cut = trio.Event()
         self.clean = True
+        self.failure: SmgError | None = None
+
+    def fail(self, failure: SmgError) -> None:
+        """End now: `run_gateway` raises the failure when all is closed."""
+        self.failure = self.failure or failure
+        self._asked.set()
+        self._cut.set()
 
     def ask(self) -> None:
         """Drain and end; asked again, end now."""
@@ -115,14 +122,17 @@ async def run_gateway(
         watch_signals: whether SIGTERM and SIGINT end it, and SIGHUP has it read keys and certificate again.
         task_status: started once it listens.
 
-    Raises ConfigError before anything is bound. Cancelled, everything is closed at once.
+    Raises ConfigError before anything is bound, or later, when everything is closed again, if the model cannot be
+    downloaded. Cancelled, everything is closed at once.
     """
     check_settings(settings)
     check_worker_addresses(settings)
     shutdown = shutdown or GatewayShutdown()
     door = await open_credentials(settings)
     async with _tracing(settings) as tracing:
-        catalog = await load_catalog(settings)
+        order = order_of_settings(settings)
+        catalog = ModelCatalog()
+        located = await _load_from_disk(order, catalog)
         listeners = await open_listeners(settings.host, settings.port)
         metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
         timeouts = WorkerTimeouts(
@@ -132,13 +142,31 @@ async def run_gateway(
             with open_transport() as transport:
                 registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
                 gateway = Gateway(settings, registry, catalog, history, door.keys, tracing)
+                if order is not None and located is not None:
+                    gateway.loads.begin(order, located, shutdown.fail)
                 async with trio.open_nursery() as workers:
                     await workers.start(registry.run)
-                    await _add_workers(settings, registry, catalog)
+                    await _add_workers(gateway)
                     await _serve(gateway, door, listeners, metrics_listeners, shutdown, watch_signals, task_status)
                     workers.cancel_scope.cancel()
     logger.info("gateway ended")
+    if shutdown.failure is not None:
+        raise shutdown.failure
     return 0 if shutdown.clean else 1
+
+
+async def _load_from_disk(order: ModelOrder | None, catalog: ModelCatalog) -> Located | None:
+    """Put the model that the settings name into the catalog, unless files have to be downloaded: then what is there.
+
+    Raises ConfigError.
+    """
+    if order is None:
+        return None
+    located = await locate(order)
+    if not is_complete(order, located):
+        return located
+    catalog.add(await load(order, located))
+    return None
 
 
 @asynccontextmanager
@@ -160,7 +188,8 @@ async def _tracing(settings: Settings) -> AsyncIterator[Tracing | None]:
         await tracing.close()
 
 
-async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCatalog) -> None:
+async def _add_workers(gateway: Gateway) -> None:
+    settings = gateway.settings
     if settings.disable_health_check:
         for url in settings.worker_urls:
             logger.warning(
@@ -177,17 +206,19 @@ async def _add_workers(settings: Settings, registry: Registry, catalog: ModelCat
             "runtime_type unspecified for ZMQ worker; defaulting to vLLM EngineCore. A TokenSpeed engine must declare "
             "its runtime to speak the correct wire protocol: --backend tokenspeed"
         )
-    model = catalog.find("")
+    own = gateway.own_model
+    assert own is not None, "check_settings has seen that workers have a model"
+    known = gateway.catalog.awaited(own) is None
     for url in settings.worker_urls:
-        await registry.add(
+        await gateway.registry.add(
             WorkerSpec(
                 worker_id=str(uuid4()),
                 url=url,
-                model_id=model.model_id,
+                model_id=own,
                 protocol=EngineProtocol(settings.backend or "vllm"),
                 engine_count=settings.zmq_engine_count,
                 handshake_address=settings.zmq_handshake_address,
-                vocab_size=model.text.vocab_size,
+                vocab_size=gateway.catalog.find(own).text.vocab_size if known else None,
             )
         )
 
@@ -213,6 +244,7 @@ async def _serve(
         serving.start_soon(keep_running, "the live feed", feed.run)
         serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
         await serving.start(gateway.background.run)
+        await serving.start(gateway.loads.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
             if door.files.follows:

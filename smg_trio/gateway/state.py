@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
@@ -19,6 +19,8 @@ from smg_trio.gateway.generation.deadlines import DeadlineQueue
 from smg_trio.gateway.generation.in_flight import InFlightGeneration
 from smg_trio.gateway.generation.response_ids import ResponseIds
 from smg_trio.gateway.http import Request
+from smg_trio.gateway.model_loads import ModelLoads
+from smg_trio.gateway.models import order_of_settings
 from smg_trio.gateway.observability.access_log import AccessLog
 from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
@@ -40,6 +42,21 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed")
 
 
+class Readiness(NamedTuple):
+    """Whether requests would be served.
+
+    Attributes:
+        reason: if not, in words that do not change; `detail` says more, if there is more to say.
+        ready_workers: those that an engine has connected to.
+    """
+
+    ready: bool
+    reason: str
+    detail: str
+    ready_workers: int
+    workers: int
+
+
 class Gateway:
     """One gateway process.
 
@@ -49,6 +66,8 @@ class Gateway:
         access: follows requests to their line in the log.
         bodies: the memory of request bodies.
         history: None where nothing is kept.
+        own_model: the id of the model that the settings name, if they do.
+        loads: models whose files are being downloaded.
         adapters: LoRA adapters, which are models too.
         background: responses that no client waits for.
         response_ids: those of responses being generated.
@@ -78,7 +97,9 @@ class Gateway:
         self.catalog = catalog
         self.bodies = BodyMemory(max(settings.max_payload_memory, settings.max_payload_size))
         self.history = history
-        self._own_models = [model.model_id for model in catalog]
+        own = order_of_settings(settings)
+        self.own_model = None if own is None else own.model_id
+        self.loads = ModelLoads(catalog, registry, settings)
         registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
         self.background = BackgroundTasks()
@@ -104,14 +125,10 @@ class Gateway:
         self._no_answers: trio.Event | None = None
         self._drain = trio.Event()
 
-    @property
-    def own_model(self) -> str | None:
-        """The id of the model that the settings name, if they do."""
-        return self._own_models[0] if self._own_models else None
-
     def _forget_model(self, model_id: str) -> None:
         """A model that came with a worker goes with its last one."""
-        if model_id not in self._own_models:
+        if model_id != self.own_model:
+            self.loads.cancel(model_id)
             self.catalog.remove(model_id)
             self.metrics.forget_model(model_id)
 
@@ -172,16 +189,23 @@ class Gateway:
         if self.draining:
             raise ShuttingDown("The server is shutting down.")
 
-    def readiness(self) -> tuple[bool, str, int, int]:
-        """(ready, reason if not, ready workers, all workers)."""
+    def readiness(self) -> Readiness:
+        """Whether requests would be served. Of a ready worker without a tokenizer the latter is the reason if not."""
         workers = self.registry.workers()
-        states = [self.registry.snapshot(worker.spec.worker_id).state for worker in workers]
-        ready = states.count(WorkerState.READY)
+        ready = [
+            worker.spec.model_id
+            for worker in workers
+            if self.registry.snapshot(worker.spec.worker_id).state is WorkerState.READY
+        ]
+        awaited = {model.model_id: model for model in self.catalog.all_awaited()}
+        reason = detail = ""
         if self.draining:
-            return False, "draining", ready, len(workers)
-        if not ready:
-            return False, "insufficient healthy workers", ready, len(workers)
-        return True, "", ready, len(workers)
+            reason = "draining"
+        elif not any(model not in awaited for model in ready):
+            waits_for = awaited.get(ready[0] if ready else self.own_model or "")
+            reason = "insufficient healthy workers" if waits_for is None else "tokenizer not yet registered"
+            detail = "" if waits_for is None else waits_for.state()
+        return Readiness(not reason, reason, detail, len(ready), len(workers))
 
     def context_window(self, model: ServedModel) -> int:
         """The model's context window in tokens, as its engines registered it.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from smg_trio.core.errors import ModelNotFound
+from smg_trio.core.errors import ModelNotFound, TokenizerNotRegistered
 from smg_trio.core.requests import LoraAdapter
+from smg_trio.hub.locating import FilesAt
 from smg_trio.text.model_files import ModelText
 
 
@@ -18,7 +19,8 @@ class ServedModel:
         model_id: its first name, which workers are registered under.
         aliases: further names for the same model.
         text: tokenizer, template and defaults.
-        root: where it was loaded from, as `/v1/models` shows it.
+        root: the directory or the name on the hub that was given for it.
+        files: where its files were found; None if nobody says.
         created: seconds since the epoch.
         tool_parser, reasoning_parser: what the operator named, None to choose by model and template.
         lora: the adapter that its answers are made with. Such a model has the id of the one it adapts, since that is
@@ -29,10 +31,20 @@ class ServedModel:
     text: ModelText
     root: str
     created: int
+    files: FilesAt | None = None
     aliases: tuple[str, ...] = ()
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     lora: LoraAdapter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedModel:
+    """A model whose files are not all on this disk yet. `state` says in words how far they have come."""
+
+    model_id: str
+    aliases: tuple[str, ...]
+    state: Callable[[], str]
 
 
 class ModelCatalog:
@@ -41,28 +53,48 @@ class ModelCatalog:
     def __init__(self) -> None:
         self._by_name: dict[str, ServedModel] = {}
         self._adapted: dict[str, ServedModel] = {}
+        self._awaited: dict[str, AwaitedModel] = {}
 
     def add(self, model: ServedModel) -> None:
         """Offer a model under its id and aliases; a name given twice means the later model."""
+        self._awaited.pop(model.model_id, None)
         for name in (model.model_id, *model.aliases):
             self._by_name[name] = model
 
+    def expect(self, model: AwaitedModel) -> None:
+        """Know of a model that is going to be offered: requests for it are told to wait."""
+        self._awaited[model.model_id] = model
+
+    def awaited(self, name: str) -> AwaitedModel | None:
+        """The awaited model of that name, if it is one and none is offered by that name already."""
+        if name in self._by_name or name in self._adapted:
+            return None
+        return next((one for one in self._awaited.values() if name in (one.model_id, *one.aliases)), None)
+
+    def all_awaited(self) -> list[AwaitedModel]:
+        """Every awaited model."""
+        return list(self._awaited.values())
+
     def remove(self, model_id: str) -> None:
         """Offer the model no more, under whatever name, adapted or not; requests that have begun go on."""
+        self._awaited.pop(model_id, None)
         for names in (self._by_name, self._adapted):
             for name in [name for name, model in names.items() if model.model_id == model_id]:
                 del names[name]
 
     def find(self, name: str) -> ServedModel:
-        """The model of that name; "" means the only one. Raises ModelNotFound."""
+        """The model of that name; "" means the only one. Raises ModelNotFound, TokenizerNotRegistered."""
         if not name:
             models = list(self)
-            if len(models) == 1:
-                return models[0]
-        try:
-            return self._by_name[name] if name in self._by_name else self._adapted[name]
-        except KeyError:
-            raise ModelNotFound(name) from None
+            if len(models) + len(self._awaited) == 1:
+                name = (models or self.all_awaited())[0].model_id
+        found = self._by_name.get(name) or self._adapted.get(name)
+        if found is not None:
+            return found
+        awaited = self.awaited(name)
+        if awaited is not None:
+            raise TokenizerNotRegistered(name, awaited.state())
+        raise ModelNotFound(name)
 
     def add_adapter(self, base: ServedModel, adapter: LoraAdapter, created: int) -> None:
         """Offer `base` with the adapter under the adapter's name; what had it is replaced. `created`: epoch seconds."""

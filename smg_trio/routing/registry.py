@@ -177,6 +177,29 @@ class Registry:
         logger.warning("Failed job: type=AddWorker, worker=%s, error=%s", application.url, reason)
         self._applications.refuse(application.worker_id, reason)
 
+    def refuse(self, worker_id: str, reason: str) -> None:
+        """A worker, or one that is being prepared, cannot be after all: it ends, and the reason is visible as with
+        `apply`. Nothing happens if there is none of that id any more."""
+        application = self._applications.get(worker_id)
+        entry = self._roster.entries.get(worker_id)
+        if entry is not None:
+            spec = entry.worker.spec
+            self._end(entry)
+            application = PendingWorker(
+                worker_id=worker_id, url=spec.url, model_id=spec.model_id, runtime_type=spec.protocol.value
+            )
+            self._applications.open(application)
+        elif worker_id in self._jobs:
+            self._jobs[worker_id].cancel()
+        if application is not None:
+            self._refuse(application, reason)
+            self._look_for_use(application.model_id)
+
+    def learn_vocab_size(self, model: str, vocab_size: int | None) -> None:
+        """Tell the model's workers its vocabulary, where its files came after they did."""
+        for entry in self._roster.of_model(model):
+            entry.worker.learn_vocab_size(vocab_size)
+
     # ---- changing -------------------------------------------------------------------------------------
 
     def update(self, worker_id: str, patch: WorkerPatch) -> None:

@@ -35,6 +35,8 @@ def check_settings(settings: Settings) -> None:
             f"ZMQ worker {settings.worker_urls[0]} has no model identity: EngineCore does not report a served model "
             "name, so --model-path is required.",
         )
+    if settings.revision is not None and settings.model_path is None:
+        raise ConfigError("--revision", "says which revision of --model-path, which is missing.", "Leave it out.")
     for alias in settings.model_alias:
         if not all(alias.partition("=")):
             raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.", "Write it as new=served.")

@@ -206,11 +206,18 @@ class Settings:
     )
     remove_unhealthy_workers: bool = _option(False, "Remove a worker when it has failed.", "Resilience")
     model_path: str | None = _option(
-        None, "Directory of the model: tokenizer, chat template, defaults.", "Model", flags=("--model",), metavar="DIR"
-    )
+        None, "The model: a directory, or a name on the Hugging Face hub (ORG/NAME, ORG/NAME@REVISION), whose small "
+        "files are taken from the hub's cache or downloaded, never its weights.", "Model", flags=("--model",),
+        metavar="MODEL",
+    )  # fmt: skip
+    revision: str | None = _option(
+        None, "Branch, tag or commit of a --model-path that is a name on the hub. Default: main.", "Model",
+        metavar="REVISION",
+    )  # fmt: skip
     tokenizer_path: str | None = _option(
-        None, "Take the tokenizer from here instead of --model-path.", "Model", metavar="DIR"
-    )
+        None, "Take the tokenizer from here instead of --model-path: a directory, a tokenizer's file, or a name on "
+        "the hub.", "Model", metavar="MODEL",
+    )  # fmt: skip
     chat_template: str | None = _option(
         None, "Jinja file to use instead of the model's own chat template.", "Model", metavar="FILE"
     )

@@ -1,7 +1,7 @@
 """Reads what text work needs out of a model directory: tokenizer, chat template, defaults, limits.
 
-Blocking file IO (0.2 to 1.5 s for large vocabularies); callers run it in a thread. Only local directories:
-nothing is ever downloaded.
+Blocking file IO (0.2 to 1.5 s for large vocabularies); callers run it in a thread. Only directories: names on a hub are
+what the hub room makes directories of.
 
 Precedence follows the loaders users know: the template from ``--chat-template``, ``chat_template.json``,
 ``chat_template.jinja``, any other ``*.jinja``, then ``tokenizer_config.json``; end-of-sequence ids as vLLM
@@ -141,8 +141,8 @@ def _existing_directory(path: str | Path, option: str) -> Path:
         return directory
     raise ConfigError(
         option,
-        f"'{path}' is not a local directory.",
-        "Models are never downloaded; pass the path of a directory that holds the model's files.",
+        f"'{path}' is not a directory.",
+        "Pass the path of a directory that holds the model's files.",
     )
 
 

@@ -64,7 +64,7 @@ class Group:
     """All ranks of one worker: handshake phases, ledger, scores, waves, silence clock, open utility calls.
 
     Args:
-        spec: what the worker was told.
+        spec: what the worker was told. Its ``vocab_size`` may change later: see `learn_vocab_size`.
         codec: its engines' protocol.
         commands: where consequences for the input socket go; unbounded.
         changed: called after every change of a rank's phase.
@@ -80,6 +80,7 @@ class Group:
         silence_limit_s: float,
     ) -> None:
         self._spec = spec
+        self._vocab_size = spec.vocab_size
         self._codec = codec
         self._commands = commands
         self._changed = changed
@@ -107,6 +108,10 @@ class Group:
         """Whether engines of this protocol have methods to call."""
         return self._spec.protocol is EngineProtocol.VLLM
 
+    def learn_vocab_size(self, vocab_size: int | None) -> None:
+        """Refuse ids beyond the model's vocabulary from now on."""
+        self._vocab_size = vocab_size
+
     # ---- requests -------------------------------------------------------------------------------------
 
     def begin(self, request: GenerationRequest, delivery: AnyDelivery, now: float) -> InFlight[AnyDelivery]:
@@ -118,7 +123,7 @@ class Group:
         info = self.handshake.info(rank)
         assert info is not None, "serving ranks have registered"
         self.tasks.check(request, rank, info)
-        self._codec.check(request, info, self._spec.vocab_size)
+        self._codec.check(request, info, self._vocab_size)
         entry = self.ledger.open(request.request_id, rank, delivery)
         if self.silence.submitted(now):
             self.owing.set()

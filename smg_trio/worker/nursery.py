@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -184,6 +185,11 @@ class Worker:
     def fail_everything(self, error: SmgError) -> None:
         """End every request in flight with `error` to its consumer, and abort it at its engine."""
         self._group.fail_everything(error)
+
+    def learn_vocab_size(self, vocab_size: int | None) -> None:
+        """Take note of the model's vocabulary, where its files came after the worker did."""
+        self.spec = replace(self.spec, vocab_size=vocab_size)
+        self._group.learn_vocab_size(vocab_size)
 
     def start_draining(self) -> None:
         """Take no new requests; those in flight go on."""

@@ -39,17 +39,17 @@ class Observer:
     def observe(self, now: float, loop_lag_s: float | None) -> tuple[Observation, Rates | None]:
         """The gateway at `now`, a time of the loop's clock, and the rates since the observation before."""
         gateway = self._gateway
-        ready, reason, ready_workers, _ = gateway.readiness()
+        readiness = gateway.readiness()
         rates = self._rates(now)
         self._observed_at = now
         observation = Observation(
             time=time.time(),
             version=__version__,
             uptime_s=time.monotonic() - gateway.started,
-            ready=ready,
-            reason=reason,
+            ready=readiness.ready,
+            reason=": ".join(filter(None, (readiness.reason, readiness.detail))),
             draining=gateway.draining,
-            ready_workers=ready_workers,
+            ready_workers=readiness.ready_workers,
             policy=gateway.registry.policy_name,
             models=sorted(gateway.catalog.names()),
             memory_bytes=resident_bytes(),

@@ -15,9 +15,11 @@ async def liveness(gateway: Gateway, request: Request) -> Response:
 
 async def readiness(gateway: Gateway, request: Request) -> Response:
     """200 while requests would be served; 503 with the reason, at once when draining begins."""
-    ready, reason, ready_workers, workers = gateway.readiness()
-    body: dict[str, object] = {"status": "ready" if ready else "not ready"}
-    if not ready:
-        body["reason"] = reason
-    body |= {"healthy_workers": ready_workers, "total_workers": workers}
-    return json_response(json.dumps(body).encode(), 200 if ready else 503)
+    seen = gateway.readiness()
+    body: dict[str, object] = {"status": "ready" if seen.ready else "not ready"}
+    if not seen.ready:
+        body["reason"] = seen.reason
+    if seen.detail:
+        body["detail"] = seen.detail
+    body |= {"healthy_workers": seen.ready_workers, "total_workers": seen.workers}
+    return json_response(json.dumps(body).encode(), 200 if seen.ready else 503)

@@ -21,7 +21,7 @@ async def show_version(gateway: Gateway, request: Request) -> Response:
 
 async def ping(gateway: Gateway, request: Request) -> Response:
     """Empty: 200 while requests would be served, else 503."""
-    return text_response("", 200 if gateway.readiness()[0] else 503)
+    return text_response("", 200 if gateway.readiness().ready else 503)
 
 
 async def server_load(gateway: Gateway, request: Request) -> Response:

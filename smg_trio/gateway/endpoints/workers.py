@@ -23,7 +23,6 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.workers import PendingWorker, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.models import model_of_worker
 from smg_trio.gateway.state import Gateway
 from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
 from smg_trio.settings.checks import dp_aware_refusal
@@ -70,7 +69,7 @@ async def add_worker(gateway: Gateway, request: Request) -> Response:
     return response
 
 
-async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str) -> WorkerSpec:
+async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str, *, wait: bool = False) -> WorkerSpec:
     spec = worker_spec(
         body,
         worker_id,
@@ -81,7 +80,7 @@ async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str) -> Work
     )
     if gateway.settings.dp_aware and spec.engine_count > 1:
         raise InvalidRequest(dp_aware_refusal(spec.url, spec.engine_count))
-    return await model_of_worker(gateway, spec)
+    return await gateway.loads.model_of_worker(spec, wait=wait)
 
 
 async def replace_worker(gateway: Gateway, request: Request) -> Response:
@@ -91,7 +90,8 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
     body = await gateway.parse_body(request, parse_worker_body)
     check_same_url(current.spec.url, body.url)
     _warn_of_runtime(gateway, body)
-    gateway.registry.replace(await _make_spec(gateway, body, worker_id))
+    # A worker that serves goes on with what it has until its new model is there.
+    gateway.registry.replace(await _make_spec(gateway, body, worker_id, wait=True))
     return _json(accepted_value(worker_id, "update"), 202)
 
 
