@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Final
 
 from smg_trio.hub.names import HubName
-from smg_trio.text.model_file_names import TokenizerFiles, find_tokenizer_files, needed_files
+from smg_trio.text.model_file_names import find_tokenizer_files, needed_files
 
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 A_TOKENIZER: Final = "a tokenizer"
 """Stands for the name of its files where these are not known."""
 
-OFTEN_THERE: Final = ("tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+OFTEN_THERE: Final = ("config.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 """Files that models may lack, and whose lack shows only in answers."""
 _ONLY_IN_WHOLE_DOWNLOADS: Final = (".gitattributes", "README.md")
 """No engine asks for them: where they are, the whole repository was fetched."""
@@ -138,23 +138,17 @@ def _probably_missing(
 ) -> tuple[str, ...]:
     """What the repository may have beyond what is present, judging by traces; `absent` is known not to exist."""
     found = find_tokenizer_files(present)
-    missing = [A_TOKENIZER] if tokenizer and found is None else []
-    if "config.json" not in (*present, *absent) and not _needs_no_config(found, present):
-        missing.append("config.json")
+    wanted = OFTEN_THERE if tokenizer else ("config.json", "generation_config.json")
     if any(name in present for name in _ONLY_IN_WHOLE_DOWNLOADS):
-        return tuple(missing)
-    wanted = OFTEN_THERE if tokenizer else ("generation_config.json",)
+        wanted = ("config.json",)
     known = {*present, *absent}
-    if found is not None and found.format == "tekken":
+    if found is not None and found.format == "tekken":  # Mistral's own format
         known |= {"tokenizer_config.json", "chat_template.jinja"}
+        known |= {"config.json"} if "params.json" in present else set()
     if _has_template(present, directory):
         known.add("chat_template.jinja")
-    return (*missing, *(name for name in wanted if name not in known))
-
-
-def _needs_no_config(found: TokenizerFiles | None, present: Collection[str]) -> bool:
-    """Mistral's own format has ``params.json`` instead."""
-    return found is not None and found.format == "tekken" and "params.json" in present
+    missing = [name for name in wanted if name not in known]
+    return (A_TOKENIZER, *missing) if tokenizer and found is None else tuple(missing)
 
 
 def _has_template(present: Collection[str], directory: Path) -> bool:

@@ -11,7 +11,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +30,7 @@ from smg_trio.hub.cache import (
     find_snapshot,
     repository_folder,
 )
-from smg_trio.hub.failures import HubUnavailable, explain, no_tokenizer
+from smg_trio.hub.failures import HubUnavailable, explain, no_tokenizer, too_large
 from smg_trio.hub.names import HubName
 from smg_trio.text.model_file_names import find_tokenizer_files
 
@@ -158,11 +158,9 @@ def _fetch_missing(
             progress.files_done += 1
             progress.size_done += listing.sizes[file] or 0
             logger.debug("%s: %s is there, %s", name, file, progress)
-        if wanted and not left.is_set():
-            _leave_traces(hub, name, listing)
-            # Of a file that is there only the revision is looked up, which the cache then has: last, so that whoever
-            # finds it there finds the files too.
-            _fetch_file(hub, name, name.revision, wanted[0])
+        directory.mkdir(parents=True, exist_ok=True)
+        if not left.is_set():
+            _leave_traces(hub, name, listing, wanted)
     except (ConfigError, HubUnavailable):
         raise
     except Exception as error:
@@ -175,25 +173,24 @@ def _fetch_missing(
     return CachedSnapshot(directory, listing.commit, True, (), frozenset(listing.sizes), fetched=bool(missing))
 
 
-def _leave_traces(hub: Hub, name: HubName, listing: _Listing) -> None:
-    """Have the library note which of the usual files the repository lacks, so that the next start need not ask."""
+def _leave_traces(hub: Hub, name: HubName, listing: _Listing, fetched: Sequence[str]) -> None:
+    """Have the library note which of the usual files the repository lacks and which commit the revision is, so that the
+    next start need not ask. The revision comes last: who finds it in the cache finds the files too.
+    """
     from huggingface_hub.errors import EntryNotFoundError
 
-    for file in OFTEN_THERE:
-        noted = repository_folder(hub.cache, name) / ".no_exist" / listing.commit / file
-        if file not in listing.sizes and not noted.exists():
-            with suppress(EntryNotFoundError):
-                _fetch_file(hub, name, listing.commit, file)
+    lacking = [file for file in OFTEN_THERE if file not in listing.sizes]
+    noted = file_names(repository_folder(hub.cache, name) / ".no_exist" / listing.commit)
+    asked = [(listing.commit, file) for file in lacking if file not in noted]
+    for revision, file in [*asked, (name.revision, fetched[0] if fetched else lacking[0])]:
+        with suppress(EntryNotFoundError):
+            _fetch_file(hub, name, revision, file)
 
 
 def _announce(hub: Hub, name: HubName, listing: _Listing, missing: list[str], option: str, progress: Progress) -> None:
     for file in missing:
         if (listing.sizes[file] or 0) > LARGEST_FILE:
-            raise ConfigError(
-                option,
-                f"{file} of '{name}' has {(listing.sizes[file] or 0) / _MB:.0f} MB, more than a tokenizer ever has.",
-                "Name a repository or directory with a smaller one with --tokenizer-path.",
-            )
+            raise too_large(name, file, listing.sizes[file] or 0, option)
     progress.files, progress.files_done = len(missing), 0
     progress.size, progress.size_done = sum(listing.sizes[file] or 0 for file in missing), 0
     if missing:

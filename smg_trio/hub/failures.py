@@ -14,6 +14,7 @@ from smg_trio.core.errors import ConfigError, GatewayFault, SmgError
 from smg_trio.hub.names import HubName
 
 _SHOWN_NAMES: Final = 8
+_SHOWN_CHARS: Final = 200
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED_BY_SYSTEM: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR})
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
@@ -36,9 +37,15 @@ def not_a_model(text: str, option: str) -> ConfigError:
     """The refusal of what is neither a directory nor can be a name on the hub."""
     return ConfigError(
         option,
-        f"'{text}' is neither a directory nor a model's name.",
+        f"{_shown(text)} is neither a directory nor a model's name.",
         "Pass the path of a directory that holds the model's files, or a name on the Hugging Face hub (ORG/NAME).",
     )
+
+
+def _shown(text: str) -> str:
+    """A client's own words may be long, and have line ends in them."""
+    short = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    return f"'{short}'" if short.isprintable() else repr(short)
 
 
 def gguf_file(name: str, option: str) -> ConfigError:
@@ -46,7 +53,7 @@ def gguf_file(name: str, option: str) -> ConfigError:
     return ConfigError(
         option,
         f"'{name}' is GGUF only, out of which no tokenizer is read.",
-        "Name the model that it was made from with --tokenizer-path ORG/NAME.",
+        f"Name the model that it was made from with {_tokenizer_option(option)}.",
     )
 
 
@@ -57,8 +64,22 @@ def no_tokenizer(name: HubName, files: Collection[str], option: str) -> ConfigEr
     return ConfigError(
         option,
         f"'{name}' has no tokenizer (no tokenizer.json, tekken.json, tokenizer.model, vocab.txt or the like).",
-        "Name a repository or directory that has one with --tokenizer-path.",
+        f"Name a repository or directory that has one with {_tokenizer_option(option)}.",
     )
+
+
+def too_large(name: HubName, file: str, size: int, option: str) -> ConfigError:
+    """The refusal of a file that cannot be what its name says; `size` in bytes."""
+    return ConfigError(
+        option,
+        f"{file} of '{name}' has {size / 1e6:.0f} MB, more than a tokenizer ever has.",
+        f"Name a repository or directory with a smaller one with {_tokenizer_option(option)}.",
+    )
+
+
+def _tokenizer_option(option: str) -> str:
+    """Where one would name another tokenizer: beside the flag or the label that named the model."""
+    return "--tokenizer-path" if option.startswith("--") else "the label tokenizer_path"
 
 
 def not_cached(name: HubName, missing: Sequence[str], cache: os.PathLike[str], option: str) -> ConfigError:
@@ -97,7 +118,9 @@ def explain(error: Exception, name: HubName, *, option: str, endpoint: str, cach
     root = causes[-1]
     words = str(root).partition("\n")[0].strip()
     reason = f"{type(root).__name__}: {words}" if words else type(root).__name__
-    return HubUnavailable(f"{endpoint} cannot be reached to look for '{name}' ({reason}).{_hint(reason)}")
+    return HubUnavailable(
+        f"'{name}' is not a directory here and cannot be fetched from {endpoint} ({reason}).{_hint(reason)}"
+    )
 
 
 def _explain_refusal(error: BaseException, name: HubName, option: str, endpoint: str) -> SmgError | None:
@@ -109,7 +132,7 @@ def _explain_refusal(error: BaseException, name: HubName, option: str, endpoint:
         return ConfigError(
             option,
             f"'{name}' is gated, and this account has no access to it.",
-            f"Ask for access on {endpoint}/{name.repo}, then {_LOG_IN} of the account that was given access.",
+            f"Ask for access on {endpoint}/{name.repo}, then set HF_TOKEN to a token of the account that was given it.",
         )
     if isinstance(error, errors.RepositoryNotFoundError):
         return ConfigError(

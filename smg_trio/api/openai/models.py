@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from smg_trio.api.openai.answer import dump, encode_text
 
 OWNER = "self_hosted"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """Where the gateway has a model's small files from.
+
+    Attributes:
+        source: ``directory`` (one that was named), ``cache`` (of the hub) or ``download`` (into it, at this start).
+        directory: where they are.
+        revision: the repository's commit; None for a directory that is no snapshot of one.
+    """
+
+    source: str
+    directory: str
+    revision: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +36,7 @@ class ModelCard:
         max_model_len: context window in tokens, or None if no engine has said.
         root: path or name of the weights; the model's own name if not said.
         parent: the base model, for a LoRA adapter.
+        files: None for an adapter, which has none that the gateway reads.
     """
 
     model_id: str
@@ -28,6 +44,7 @@ class ModelCard:
     max_model_len: int | None = None
     root: str | None = None
     parent: str | None = None
+    files: ModelFiles | None = None
 
 
 def list_models(cards: Iterable[ModelCard]) -> bytes:
@@ -49,6 +66,7 @@ def _value(card: ModelCard) -> dict[str, Any]:
         "root": card.root or card.model_id,
         "parent": card.parent,
         "max_model_len": card.max_model_len,
+        "files": None if card.files is None else asdict(card.files),
         "permission": [_permission(card)],
     }
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from smg_trio.api.anthropic import models as anthropic_models
 from smg_trio.api.openai import models as openai_models
-from smg_trio.api.openai.models import ModelCard
+from smg_trio.api.openai.models import ModelCard, ModelFiles
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.models import ServedModel
 
 _ANTHROPIC = "anthropic-version"
 
@@ -37,4 +38,10 @@ def _card(gateway: Gateway, name: str) -> ModelCard:
         max_model_len=window if window is not None else served.text.context_length,
         root=served.root,
         parent=None if served.lora is None else served.model_id,
+        files=None if served.lora is not None else _files(served),
     )
+
+
+def _files(served: ServedModel) -> ModelFiles | None:
+    found = served.files
+    return None if found is None else ModelFiles(found.source, str(found.path), found.commit)
