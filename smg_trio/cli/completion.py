@@ -11,7 +11,7 @@ from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
 from smg_trio.settings.settings import BACKENDS
 
 SHELLS = ("bash", "zsh", "fish")
-_KINDS = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.FILE}
+_KINDS = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.FILE, "MODEL": shtab.DIRECTORY}
 """What the words behind an option are, by its metavar."""
 
 

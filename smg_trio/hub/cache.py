@@ -138,7 +138,7 @@ def _probably_missing(
 ) -> tuple[str, ...]:
     """What the repository may have beyond what is present, judging by traces; `absent` is known not to exist."""
     found = find_tokenizer_files(present)
-    wanted = OFTEN_THERE if tokenizer else ("config.json", "generation_config.json")
+    wanted: tuple[str, ...] = OFTEN_THERE if tokenizer else ("config.json", "generation_config.json")
     if any(name in present for name in _ONLY_IN_WHOLE_DOWNLOADS):
         wanted = ("config.json",)
     known = {*present, *absent}

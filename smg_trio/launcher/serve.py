@@ -17,13 +17,15 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import trio
 
 from smg_trio.core.errors import ConfigError, SmgError
 from smg_trio.core.workers import WorkerState
+from smg_trio.hub.names import parse_hub_name, without_revision
+from smg_trio.launcher.argv import has_flag
 from smg_trio.launcher.commands import (
     EngineCommand,
     handshake_port,
@@ -66,6 +68,7 @@ def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Laye
 
     `layers`: what the gateway's settings file and variables say.
     """
+    serve = _with_revision_apart(serve)
     directory = socket_directory(environment, os.getuid())
 
     def is_free(port: int) -> bool:
@@ -79,6 +82,18 @@ def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Laye
     except ConfigError as error:
         raise with_origin(error, merged(layers or {}, layer_of_flags(serve.given))) from None
     return ServePlan(serve, settings, commands)
+
+
+def _with_revision_apart(serve: ServeOptions) -> ServeOptions:
+    """For the engine: of ``ORG/NAME@REVISION`` the revision is a flag of its own."""
+    name = None if os.path.isdir(serve.model) else parse_hub_name(serve.model, option="--model")
+    model = without_revision(serve.model)
+    if name is None or model == serve.model:
+        return serve
+    words = serve.engine_words
+    if not has_flag(words, ("--revision",)):
+        words = (*words, "--revision", name.revision)
+    return replace(serve, model=model, engine_words=words)
 
 
 def _is_free(serve: ServeOptions, directory: str, port: int) -> bool:

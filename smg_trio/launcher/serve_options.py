@@ -3,8 +3,8 @@
 Two passes, as users of such launchers know them. The first takes serve's own flags and the gateway's: each gateway
 setting is ``--router-<name>``, and plain ``--<name>`` too unless the engine has a flag of that name. What is left
 belongs to the engine, in its order. The second pass reads, without taking, those of the engine's flags that mean the
-same to the gateway (the model, its served name, its parsers), so that nobody says them twice; ``--router-<name>``
-still wins for the gateway. Words after ``--`` are the engine's whatever they are.
+same to the gateway (the model, its revision, tokenizer, served name and parsers), so that nobody says them twice;
+``--router-<name>`` still wins for the gateway. Words after ``--`` are the engine's whatever they are.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ SHARED: Final[Mapping[EngineProtocol, frozenset[str]]] = {
     EngineProtocol.VLLM: frozenset(
         {
             "model_path",
+            "revision",
             "served_model_name",
             "chat_template",
             "tool_call_parser",
@@ -43,7 +44,7 @@ SHARED: Final[Mapping[EngineProtocol, frozenset[str]]] = {
             "max_logprobs",
         }
     ),
-    EngineProtocol.TOKENSPEED: frozenset({"model_path", "served_model_name", "reasoning_parser"}),
+    EngineProtocol.TOKENSPEED: frozenset({"model_path", "revision", "served_model_name", "reasoning_parser"}),
 }
 """Settings whose plain flag the engine (vLLM 0.32, TokenSpeed 0.1.1) has too, with the same meaning: both get it."""
 
@@ -56,6 +57,11 @@ ENGINE_ONLY: Final[Mapping[EngineProtocol, frozenset[str]]] = {
 vLLM's ``--api-key`` is not among them: a headless engine has nothing to guard with it, so it is the gateway's alone
 and never shows in the engine's command line.
 """
+
+_ENGINES_TOKENIZER: Final = "--tokenizer"
+"""What both engines call the gateway's ``--tokenizer-path``."""
+_OF_THE_ENGINES_MODEL: Final = ("revision", "tokenizer_path")
+"""Shared settings that mean nothing to a gateway that is given another model than the engine."""
 
 _REPLICA_FLAGS: Final = ("--data-parallel-size", "--dp-size", "-dp")
 _ENGINE_DP_FLAGS: Final = ("--data-parallel-size", "-dp")
@@ -111,7 +117,10 @@ def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOp
         if word.startswith("--router-"):
             parser.error(f"{word.partition('=')[0]} is no option of this gateway")
     engine_words = (*rest, *verbatim)
-    given = _shared_values(backend, engine_words) | _given(parsed)
+    shared, own = _shared_values(backend, engine_words), _given(parsed)
+    if own.get("model_path", shared.get("model_path")) != shared.get("model_path"):
+        shared = {name: value for name, value in shared.items() if name not in _OF_THE_ENGINES_MODEL}
+    given = shared | own
     return ServeOptions(
         backend=backend,
         model=_model(backend, engine_words),
@@ -161,7 +170,7 @@ def make_parser(backend: EngineProtocol) -> argparse.ArgumentParser:
     """The first pass's parser, whose help lists what serve and its gateway take."""
     parser = Parser(
         prog="smg-trio serve",
-        usage="smg-trio serve --model DIR [options] [engine options] [-- engine options]",
+        usage="smg-trio serve --model ID [options] [engine options] [-- engine options]",
         description="Start headless engines and the gateway in front of them. What is not listed here goes to the "
         "engines' command line as it is. What the gateway takes may also stand in a file (--router-config) or in the "
         "environment (SMG_TRIO_<NAME>).",
@@ -248,6 +257,7 @@ def _shared_values(backend: EngineProtocol, engine_words: Sequence[str]) -> dict
     for option in options():
         if option.name in SHARED[backend]:
             second.add_argument(*flags_of(option), **argument_keywords(option))
+    second.add_argument(_ENGINES_TOKENIZER, dest="tokenizer_path", default=argparse.SUPPRESS)
     return {name: _frozen(value) for name, value in vars(second.parse_known_args(engine_words)[0]).items()}
 
 

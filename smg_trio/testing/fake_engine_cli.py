@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import trio
 
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
+from smg_trio.hub.download import Progress
+from smg_trio.hub.locating import Wanted, fetch, find
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import EchoScript, LengthScript, Script, ScriptChooser, text_script
@@ -48,12 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tokens-per-step", type=int, default=1, help="tokens of a sequence per step")
     add("--crash-after-outputs", type=int, default=None, help="die with the sentinel after so many outputs")
     add("--answer", default="count", help="echo, count, E[...] notation, or a text (needs --model-path)")
-    add("--model-path", type=Path, default=None, help="directory or file with tokenizer.json")
+    add("--model-path", default=None, help="directory or file with tokenizer.json, or a name on the hub (ORG/NAME)")
 
 
 async def main(args: argparse.Namespace) -> int:
     """Run until a signal (0) or until an engine dies (1)."""
-    tokenizer = _load_tokenizer(args.model_path)
+    tokenizer = await _load_tokenizer(args.model_path)
     choose_script = script_chooser(args.answer, tokenizer, tokens_per_step=args.tokens_per_step)
     deaths: list[str] = []
     async with trio.open_nursery() as nursery:
@@ -95,12 +96,14 @@ def _notation_chooser(answer: str, tokenizer: Any) -> ScriptChooser:
     return lambda request: script
 
 
-def _load_tokenizer(path: Path | None) -> Any:
-    if path is None:
+async def _load_tokenizer(model: str | None) -> Any:
+    if model is None:
         return None
     from tokenizers import Tokenizer
 
-    file = path / "tokenizer.json" if path.is_dir() else path
+    wanted = Wanted(text=model, only_tokenizer=True)
+    found = await trio.to_thread.run_sync(find, wanted) or await fetch(wanted, Progress(model))
+    file = found.path / "tokenizer.json" if found.path.is_dir() else found.path
     if not file.is_file():
         raise ConfigError(
             "--model-path", f"{file} is not a file.", "Name a tokenizer.json or a directory that has one."

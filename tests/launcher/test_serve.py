@@ -230,7 +230,7 @@ def test_a_gateway_that_cannot_start_starts_no_engine(directory: Path, started: 
     serve = Serve(directory, "--router-model-path", str(directory / "absent"))
     started.append(serve)
     assert serve.ended() == 2
-    assert "is not a local directory" in serve.lines[-1]
+    assert "is neither a directory nor a model's name" in serve.lines[-1]
     assert serve.engine_pids() == []
 
 
