@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -12,7 +13,7 @@ import trio
 
 from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
-from smg_trio.core.workers import WorkerState
+from smg_trio.core.workers import WorkerSnapshot, WorkerState
 from smg_trio.gateway.adapters import Adapters
 from smg_trio.gateway.generation.background import BackgroundTasks
 from smg_trio.gateway.generation.deadlines import DeadlineQueue
@@ -206,6 +207,15 @@ class Gateway:
             reason = "insufficient healthy workers" if waits_for is None else "tokenizer not yet registered"
             detail = "" if waits_for is None else waits_for.state()
         return Readiness(not reason, reason, detail, len(ready), len(workers))
+
+    def worker_snapshot(self, worker_id: str) -> WorkerSnapshot:
+        """A worker as it is now; its reason also says what its model waits for. Raises NotFound."""
+        seen = self.registry.snapshot(worker_id)
+        awaited = self.catalog.awaited(seen.spec.model_id)
+        if awaited is None:
+            return seen
+        waits = f"tokenizer not yet registered: {awaited.state()}"
+        return replace(seen, reason="; ".join(filter(None, (seen.reason, waits))))
 
     def context_window(self, model: ServedModel) -> int:
         """The model's context window in tokens, as its engines registered it.

@@ -91,6 +91,9 @@ async def test_engines_connect_and_clients_are_told_while_files_come(
         assert "is not yet registered: downloading org/model: 0 of 5 files" in error["message"]
         assert error_of(await bench.chat(model="other"), 404)["code"] == "model_not_found"
         assert (await bench.http.get("/v1/models")).json()["data"] == []
+        [worker] = (await bench.http.get("/workers")).json()["workers"]
+        assert worker["status_reason"].startswith("tokenizer not yet registered: downloading org/model: ")
+        assert worker["status"] == "ready"
         go_on.set()
         await wait_model(bench)
         answer = await bench.chat(model=REPO)

@@ -64,6 +64,10 @@ async def test_the_first_snapshot_comes_at_once_and_says_what_the_gateway_is(tmp
         gateway = first["gateway"]
         assert (gateway["ready"], gateway["ready_workers"], gateway["workers"]) == (True, 1, 1)
         assert gateway["models"] == [MODEL]
+        directory = str(bench.model.directory)
+        assert gateway["model_files"] == [
+            {"id": MODEL, "source": "directory", "directory": directory, "revision": None}
+        ]
         assert gateway["memory_bytes"] > 10_000_000
         assert (first["rates"], gateway["cpu_share"], gateway["loop_lag_s"]) == (None, None, None)
         (worker,) = first["workers"]

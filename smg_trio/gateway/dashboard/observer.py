@@ -15,6 +15,7 @@ from smg_trio.gateway.dashboard.snapshot import (
     WINDOW_S,
     AnswerSeen,
     LatencySample,
+    ModelFilesSeen,
     Observation,
     WorkerSeen,
 )
@@ -52,6 +53,11 @@ class Observer:
             ready_workers=readiness.ready_workers,
             policy=gateway.registry.policy_name,
             models=sorted(gateway.catalog.names()),
+            model_files=[
+                ModelFilesSeen(model.model_id, model.files.source, str(model.files.path), model.files.commit)
+                for model in gateway.catalog
+                if model.files is not None
+            ],
             memory_bytes=resident_bytes(),
             cpu_share=self._cpu_share(),
             loop_lag_s=loop_lag_s,
@@ -74,7 +80,7 @@ class Observer:
             breaker = registry.breaker(worker_id)
             seen.append(
                 WorkerSeen(
-                    snapshot=registry.snapshot(worker_id),
+                    snapshot=self._gateway.worker_snapshot(worker_id),
                     load=registry.load(worker_id),
                     circuit_breaker=None if breaker is None else breaker.state.value,
                     overloaded=registry.overloaded(worker_id),

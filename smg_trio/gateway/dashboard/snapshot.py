@@ -3,7 +3,7 @@
 ```
 {"type": "snapshot", "schema": 1, "sequence": n, "time": epoch seconds, "interval_s": 1.0,
  "gateway": {version, uptime_s, ready, reason, draining, ready_workers, workers, policy, models: [id],
-             memory_bytes, cpu_share, loop_lag_s},
+             model_files: [{id, source, directory, revision}], memory_bytes, cpu_share, loop_lag_s},
  "admission": {in_flight, waiting, limit, admitted, refused},
  "rates": null | {input_tokens_per_s, output_tokens_per_s, answers_per_s},
  "latency": {window_s, answers, failed, ttft_s, inter_token_s, end_to_end_s: null | {p50, p90, p99}},
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from smg_trio.api.workers import application_value, worker_value
 from smg_trio.core.events import Usage
@@ -37,6 +37,15 @@ WINDOW_S = 60.0
 MAX_REQUESTS = 100
 """Answers in flight that are listed; the oldest, which are those one looks for."""
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+class ModelFilesSeen(NamedTuple):
+    """Where one model's files are from; `revision`: the repository's commit, None for a plain directory."""
+
+    id: str
+    source: str
+    directory: str
+    revision: str | None
 
 
 @record
@@ -94,6 +103,7 @@ class Observation:
     ready_workers: int
     policy: str
     models: Sequence[str]
+    model_files: Sequence[ModelFilesSeen]
     memory_bytes: int
     cpu_share: float | None
     loop_lag_s: float | None
@@ -139,6 +149,7 @@ def _gateway(seen: Observation) -> dict[str, Any]:
         "workers": len(seen.workers) + len(seen.applications),
         "policy": seen.policy,
         "models": list(seen.models),
+        "model_files": [files._asdict() for files in seen.model_files],
         "memory_bytes": seen.memory_bytes,
         "cpu_share": None if seen.cpu_share is None else round(seen.cpu_share, 3),
         "loop_lag_s": None if seen.loop_lag_s is None else round(seen.loop_lag_s, 6),

@@ -34,7 +34,7 @@ async def list_workers(gateway: Gateway, request: Request) -> Response:
     """All workers, or those of one model (``?model=``); those being prepared and those refused too."""
     registry, model = gateway.registry, request.query.get("model")
     ids = [worker.spec.worker_id for worker in registry.workers(model)]
-    values = [worker_value(registry.snapshot(worker_id), registry.load(worker_id)) for worker_id in ids]
+    values = [worker_value(gateway.worker_snapshot(worker_id), registry.load(worker_id)) for worker_id in ids]
     values += [
         application_value(application)
         for application in registry.applications()
@@ -49,7 +49,7 @@ async def show_worker(gateway: Gateway, request: Request) -> Response:
     application = gateway.registry.application(worker_id)
     if application is not None:
         return _json(application_value(application))
-    return _json(worker_value(gateway.registry.snapshot(worker_id), gateway.registry.load(worker_id)))
+    return _json(worker_value(gateway.worker_snapshot(worker_id), gateway.registry.load(worker_id)))
 
 
 async def add_worker(gateway: Gateway, request: Request) -> Response:

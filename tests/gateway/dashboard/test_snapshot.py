@@ -15,6 +15,7 @@ from smg_trio.gateway.dashboard.rates import Rates, TokenRate
 from smg_trio.gateway.dashboard.snapshot import (
     AnswerSeen,
     LatencySample,
+    ModelFilesSeen,
     Observation,
     WorkerSeen,
     quantiles,
@@ -39,6 +40,7 @@ SEEN = Observation(
     ready_workers=1,
     policy="p",
     models=["m"],
+    model_files=[ModelFilesSeen("m", "cache", "/c/snapshots/1", "1")],
     memory_bytes=3,
     cpu_share=None,
     loop_lag_s=None,

@@ -101,14 +101,21 @@ function showStatus(tone, text) {
   setText(status, text);
 }
 
+// A model of the hub with the commit and how its files came here; a directory's name says both itself.
+function modelText(gateway, name) {
+  const files = gateway.model_files.find((one) => one.id === name);
+  return files?.revision ? `${name} (${files.revision.slice(0, 8)}, ${files.source})` : name;
+}
+
 function showGateway(snapshot) {
   const gateway = snapshot.gateway;
   if (gateway.draining) showStatus("warn", "Draining");
   else if (!gateway.ready) showStatus("bad", "Not ready");
   else if (gateway.ready_workers < gateway.workers) showStatus("warn", `${gateway.ready_workers} of ${gateway.workers} ready`);
   else showStatus("ok", "Ready");
-  const models = gateway.models.length > 3 ? `${gateway.models.length} models` : gateway.models.join(", ");
+  const models = gateway.models.length > 3 ? `${gateway.models.length} models` : gateway.models.map((name) => modelText(gateway, name)).join(", ");
   const facts = [gateway.version, `up ${long(gateway.uptime_s)}`, gateway.policy, models || "no model"];
   if (gateway.reason) facts.push(gateway.reason);
   setText(byId("facts"), facts.join(" · "));
+  byId("facts").title = gateway.model_files.map((files) => `${files.id}: ${files.source} ${files.directory}`).join("\n");
 }
