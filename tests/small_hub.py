@@ -188,7 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif found := _RESOLVE.fullmatch(path):
             self._resolve(found["repo"], unquote(found["revision"]), unquote(found["file"]))
         elif found := _API.fullmatch(path):
-            self._describe(found["repo"], unquote(found["revision"] or "main"), found["what"])
+            below = unquote(found["below"] or "").strip("/")
+            self._describe(found["repo"], unquote(found["revision"] or "main"), found["what"], below)
         else:
             raise _Refused(404, message="no such page")
 
@@ -213,12 +214,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     # ---- answers ------------------------------------------------------------------------------------------
 
-    def _describe(self, name: str, revision: str, what: str | None) -> None:
+    def _describe(self, name: str, revision: str, what: str | None, below: str) -> None:
         repository = self._repository(name)
         commit = self._commit(repository, revision)
         files = repository.commits[commit]
         if what == "tree":
-            value: Any = [self._tree_entry(repository, path, content) for path, content in files.items()]
+            inside = {path: content for path, content in files.items() if path.startswith(below)}
+            if below and not inside:
+                raise _Refused(404, "EntryNotFound", f"{below} does not exist", commit)
+            value: Any = [self._tree_entry(repository, path, content) for path, content in inside.items()]
         else:
             siblings = [{"rfilename": path, "size": len(content)} for path, content in files.items()]
             value = {"_id": "0", "id": name, "modelId": name, "sha": commit, "siblings": siblings, "tags": []}

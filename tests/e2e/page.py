@@ -1,7 +1,7 @@
 """The reference gateway's page on ZMQ workers, its commands as written, and what is run in the place of its programs.
 
-`smg` is `python -m smg_trio`. The model's repository is on a small hub under the name that the page gives it. Only ports
-and the socket directory are others: those that are flags on the page are replaced, the rest stands in SMG_TRIO_*.
+`smg` is `python -m smg_trio`. The model's repository is on a small hub under the name that the page gives it. Only
+ports and the socket directory are others: those that are flags on the page are replaced, the rest stands in SMG_TRIO_*.
 """
 
 from __future__ import annotations
