@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from smg_trio.launcher.commands import (
     store_port,
     worker_url,
 )
+from smg_trio.launcher.serve import plan_serve
 from smg_trio.launcher.serve_options import ServeOptions, parse_serve
 from smg_trio.wire.addresses import handshake_port
 
@@ -188,3 +190,30 @@ def test_no_gpu_is_given_twice(engines: int, each: int, spare: int) -> None:
     pool = [f"g{number}" for number in range(engines * each + spare)]
     slices = [device_slice(index, each, ",".join(pool))["CUDA_VISIBLE_DEVICES"].split(",") for index in range(engines)]
     assert [device for part in slices for device in part] == pool[: engines * each]
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "engine", "gateway"),
+    [
+        ("org/model@v1", (), ("org/model", ["--revision", "v1"]), ("org/model@v1", None)),
+        ("org/model@v1", ("--revision", "v1"), ("org/model", ["--revision", "v1"]), ("org/model@v1", "v1")),
+        ("org/model", ("--revision", "v1"), ("org/model", ["--revision", "v1"]), ("org/model", "v1")),
+        ("org/model", (), ("org/model", []), ("org/model", None)),
+    ],
+)
+def test_the_revision_in_a_model_s_name_is_the_engine_s_flag(
+    model: str, words: tuple[str, ...], engine: tuple[str, list[str]], gateway: tuple[str, str | None], tmp_path: Path
+) -> None:
+    environment = {"SMG_ZMQ_SOCKET_DIR": str(tmp_path)}
+    plan = plan_serve(parse_serve(["--model", model, *words], {}), environment)
+    [command] = plan.commands
+    named = command.words[command.words.index("serve") + 1]
+    assert (named, list(command.words[command.words.index("--data-parallel-rpc-port") + 2 :])) == engine
+    assert (plan.settings.model_path, plan.settings.revision) == gateway
+
+
+def test_a_directory_may_be_called_like_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models/m@v1").mkdir(parents=True)
+    plan = plan_serve(parse_serve(["--model", "models/m@v1"], {}), {"SMG_ZMQ_SOCKET_DIR": str(tmp_path)})
+    assert "models/m@v1" in plan.commands[0].words

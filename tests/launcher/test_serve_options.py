@@ -84,6 +84,25 @@ def test_the_router_form_wins_for_the_gateway() -> None:
     assert serve.engine_words[-1] == "engines_name"
 
 
+@pytest.mark.parametrize("backend", list(EngineProtocol))
+def test_revision_and_tokenizer_are_the_engine_s_and_the_gateway_s(backend: EngineProtocol) -> None:
+    words = ("--revision", "v1", "--tokenizer", "org/original")
+    serve = parse("--backend", backend.value, *words)
+    settings = settings_of(serve, ["ipc:///a"])
+    assert (settings.revision, settings.tokenizer_path) == ("v1", "org/original")
+    assert serve.engine_words[-4:] == words
+
+
+def test_a_gateway_with_another_model_has_its_own_revision_and_tokenizer() -> None:
+    words = ("--revision", "v1", "--tokenizer", "org/original", "--router-model-path")
+    other = settings_of(parse(*words, "other"), ["ipc:///a"])
+    assert (other.revision, other.tokenizer_path) == (None, None)
+    same = settings_of(parse(*words, "m"), ["ipc:///a"])
+    assert (same.revision, same.tokenizer_path) == ("v1", "org/original")
+    own = settings_of(parse(*words, "other", "--router-revision", "v2"), ["ipc:///a"])
+    assert own.revision == "v2"
+
+
 def test_what_only_one_engine_has_is_the_gateways_with_the_other() -> None:
     vllm = parse("--tool-call-parser", "hermes")
     assert vllm.engine_words[-2:] == ("--tool-call-parser", "hermes")
