@@ -69,6 +69,7 @@ _FLAGS_OF_OTHERS = {
     "--data-parallel-size-local",
     "--enforce-eager",
     "--spec",
+    "--tokenizer",
 }
 
 

@@ -60,8 +60,8 @@ class Progress:
             return self.note
         if not self.files:
             return f"looking for {self.name} on the hub"
-        size = f", {self.size_done / _MB:.1f} of {self.size / _MB:.1f} MB" if self.size else ""
-        return f"downloading {self.name}: {self.files_done} of {self.files} files{size}"
+        done, size = self.size_done / _MB, self.size / _MB
+        return f"downloading {self.name}: {self.files_done} of {self.files} files, {done:.1f} of {size:.1f} MB"
 
 
 @dataclass(frozen=True, slots=True)
