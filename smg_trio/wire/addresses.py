@@ -52,13 +52,17 @@ def parse_worker_url(url: str, handshake: str | None = None) -> WorkerAddresses:
         handshake: ``zmq_handshake_address``, used verbatim, or None to derive it from the path.
 
     Raises:
-        InvalidRequest: not an ipc URL, no path, a path too long for a socket, or not a tcp handshake.
+        InvalidRequest: not an ipc URL, no path, an abstract address, a path too long for a socket, or not a tcp
+            handshake.
     """
     if not url.startswith(_SCHEME):
         raise InvalidRequest(f"ZMQ worker URL must be ipc://<path>, got '{url}'", param="url")
     path = url.removeprefix(_SCHEME)
     if not path:
         raise InvalidRequest("ipc:// worker URL must include a socket path", param="url")
+    if path.startswith("@"):
+        message = f"ipc:// worker URL must name a file: every user could connect to the abstract socket '{path[:40]}'"
+        raise InvalidRequest(message, param="url")
     _check_socket_path(path + _OUTPUT_SUFFIX)
     if handshake is None:
         handshake = f"tcp://127.0.0.1:{handshake_port(path)}"

@@ -1,24 +1,34 @@
 """Rules for the directory that holds a worker's sockets. Blocking file-system calls, all of them tiny.
 
-The data sockets carry prompts, so the directory is 0700 and ours; leftovers of a gateway that died are removed, but
-only if they are sockets; and one live gateway per path is enforced by a lock file.
+The data sockets carry prompts, so the directory is ours and nobody else may write to it; leftovers of a gateway that
+died are removed, but only if they are sockets; and one live gateway per path is enforced by a lock file.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 from pathlib import Path
 
 from smg_trio.core.errors import ConfigError
 
+logger = logging.getLogger("smg_trio.worker")
+
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_SHARED_ON_PURPOSE = stat.S_ISVTX | stat.S_ISGID
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
 
 def ensure_socket_directory(socket_path: str) -> None:
     """Create the parent of `socket_path` with mode 0700 if absent; check it otherwise.
 
-    Raises ConfigError if it is no directory (a symlink is none), belongs to another user, or cannot be made.
+    A directory that others may write to is set to 0700, with a warning: they could put sockets of their own in place
+    of ours. One that is shared on purpose, such as ``/tmp`` (sticky) or a set-group-ID directory, is refused instead.
+
+    Raises ConfigError if it is no directory (a symlink is none), belongs to another user, is shared, or cannot be made.
     """
     directory = Path(socket_path).parent
     try:
@@ -35,6 +45,29 @@ def ensure_socket_directory(socket_path: str) -> None:
             f"ipc socket dir {directory} is owned by uid {status.st_uid} (expected {os.geteuid()}); refusing to bind "
             "unauthenticated ZMQ sockets in a directory owned by another user"
         )
+    if status.st_mode & _WRITABLE_BY_OTHERS:
+        _tighten(directory, status)
+
+
+def _tighten(directory: Path, seen: os.stat_result) -> None:
+    mode = f"{stat.S_IMODE(seen.st_mode):04o}"
+    if seen.st_mode & _SHARED_ON_PURPOSE:
+        own = directory / f"smg-zmq-{os.geteuid()}" / "engine-0"
+        raise _refusal(
+            f"ipc socket dir {directory} is shared with other users (mode {mode}), who could reach the ZMQ sockets; "
+            f"use a directory below it, such as ipc://{own}, which is created with mode 0700"
+        )
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not os.path.samestat(os.fstat(descriptor), seen):
+                raise _refusal(f"ipc socket dir {directory} was replaced while it was being checked")
+            os.fchmod(descriptor, 0o700)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _refusal(f"failed to set the mode of ipc socket dir {directory}: {error.strerror}") from None
+    logger.warning("ipc socket dir %s had mode %s: others could write to it; set to 0700", directory, mode)
 
 
 def _make_directories(directory: Path) -> None:
@@ -79,8 +112,8 @@ class SocketPathLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises ConfigError if a live gateway holds it."""
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        """Take the lock. Raises ConfigError if a live gateway holds it or the lock file cannot be one."""
+        descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -89,6 +122,20 @@ class SocketPathLock:
                 raise _refusal(f"another live gateway serves the sockets at {self._path[:-5]}") from None
             raise
         self._descriptor = descriptor
+
+    def _open(self) -> int:
+        try:
+            descriptor = os.open(
+                self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+            )
+        except OSError as error:
+            raise _refusal(f"failed to open the lock file {self._path}: {error.strerror}") from None
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            return descriptor
+        os.close(descriptor)
+        # Whoever made it may hold a lock on it for ever.
+        raise _refusal(f"the lock file {self._path} is not a regular file of uid {os.geteuid()}; remove it")
 
     def release(self) -> None:
         """Drop the lock and its file; idempotent."""

@@ -44,6 +44,10 @@ HANDSHAKE_QUEUE = 64
 _GREETING_LIMIT_MS = 5_000
 """How long a connection may take for ZMQ's own greeting."""
 
+_IPC = "ipc://"
+_BACKLOG = 100
+"""Connections waiting to be accepted, as libzmq has it where it binds by itself."""
+
 _FULL_PIPE_RETRY_S = 0.05
 _LINGER_MS = 100
 """So that the last aborts still leave; the context's end waits for it, at most."""
@@ -145,8 +149,8 @@ class ZmqLink:
             self._monitor = _open_monitor(socket, int(zmq.EVENT_DISCONNECTED) | accepted)
             self._monitor_poller = _Poller(self._monitor)
         try:
-            socket.bind(address)
-        except zmq.ZMQError as error:
+            _bind(socket, address)
+        except (OSError, zmq.ZMQError) as error:
             self.close()
             raise OSError(error.errno, f"cannot bind {address}: {os.strerror(error.errno or 0)}") from None
 
@@ -281,6 +285,23 @@ class ZmqLink:
             # pyzmq only forgets it, and an open socket (held by a traceback, say) blocks the context's end for ever.
             self._monitor.close(linger=0)
         self._socket.close(linger=_LINGER_MS)
+
+
+def _bind(socket: zmq.Socket[bytes], address: str) -> None:
+    if not address.startswith(_IPC):
+        socket.bind(address)
+        return
+    # libzmq's own bind leaves the mode to the umask. A socket that does not listen yet refuses connections, so nobody
+    # gets in before the mode is set.
+    path = address.removeprefix(_IPC)
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as listener:
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        socket.set(zmq.USE_FD, listener.fileno())
+        socket.bind(address)
+        listener.detach()  # libzmq closes it
 
 
 def _open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:

@@ -39,6 +39,12 @@ def test_a_stated_handshake_address_is_used_verbatim() -> None:
         ("", None, "ZMQ worker URL must be ipc://<path>, got ''", "url"),
         ("ipc://", None, "ipc:// worker URL must include a socket path", "url"),
         (
+            "ipc://@e",
+            None,
+            "ipc:// worker URL must name a file: every user could connect to the abstract socket '@e'",
+            "url",
+        ),
+        (
             "ipc:///e",
             "ipc:///h",
             "zmq_handshake_address must be a tcp:// address (the engine dials a TCP handshake), got 'ipc:///h'",
