@@ -149,7 +149,11 @@ class RankSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshot:
-    """One worker from outside; see `WorkerState` for the states."""
+    """One worker from outside; see `WorkerState` for the states.
+
+    Attributes:
+        refused: messages that were ignored so far, by socket: ``handshake``, ``input``, ``output``.
+    """
 
     spec: WorkerSpec
     state: WorkerState
@@ -159,3 +163,4 @@ class WorkerSnapshot:
     wave: int
     ranks: tuple[RankSnapshot, ...]
     handshake_address: str
+    refused: Mapping[str, int] = field(default_factory=dict)

@@ -27,8 +27,7 @@ class Wiring:
     """Both ends of one fresh network.
 
     Attributes:
-        handshake, input, output: addresses nobody is bound at. On real sockets the handshake is TCP, as in
-            service: libzmq takes an ipc path over from whoever is bound there.
+        handshake, input, output: addresses nobody is bound at. On real sockets the handshake is TCP, as in service.
         bounded: whether a pipe holds a limited number of messages (the back-pressure check needs it).
     """
 
@@ -103,6 +102,23 @@ async def check_pull_keeps_order(wiring: Wiring) -> None:
             await peer.send([b"%d" % number, b"aux"])
     assert numbers == list(range(MANY))
     _close(link, peer)
+
+
+async def check_pull_tells_connections_apart(wiring: Wiring) -> None:
+    """`origin` is the same for all messages of one connection, and another one for another connection."""
+    link = wiring.transport.bind_output(wiring.output)
+    peers = [wiring.dialer.dial_output(wiring.output) for _ in range(3)]
+    origins: dict[bytes, set[int | None]] = {}
+    for _ in range(2):
+        for number, peer in enumerate(peers):
+            peer.send_nowait([b"%d" % number, b"aux"])
+    for _ in range(2 * len(peers)):
+        batch = await link.receive_many(1)
+        origins.setdefault(batch[0][0], set()).add(link.origin(0))
+    assert all(len(seen) == 1 for seen in origins.values()), origins
+    assert len(set.union(*origins.values()) - {None}) == len(peers), origins
+    assert link.origin(1) is None
+    _close(link, *peers)
 
 
 async def check_unknown_peer_is_unreachable(wiring: Wiring) -> None:
@@ -251,6 +267,7 @@ CHECKS: tuple[Check, ...] = (
     check_router_sends_to_the_named_peer,
     check_handshake_router_answers,
     check_pull_keeps_order,
+    check_pull_tells_connections_apart,
     check_unknown_peer_is_unreachable,
     check_departed_peer_is_unreachable,
     check_lost_pusher_is_noticed,

@@ -9,6 +9,7 @@ comes back with the same identity takes the place of its older connection.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -130,7 +131,6 @@ class DialLink:
     """The connecting end of one pipe, as the engine holds it; a `worker.links.Link`."""
 
     def __init__(self, network: MemoryNetwork, address: str, identity: bytes | None, *, capacity: int | None) -> None:
-        self.keep_origins = False
         self.address = address
         self.identity = identity
         self.inbox = _Inbox(capacity)
@@ -218,13 +218,16 @@ class BoundLink:
     """The bound end, as the gateway holds it; a `worker.links.Link`."""
 
     def __init__(self, network: MemoryNetwork, address: str, *, routed: bool, capacity: int | None) -> None:
-        self.keep_origins = False
         self.address = address
         self.inbox = _Inbox(capacity)
         self._network = network
         self._routed = routed
         self._by_identity: dict[bytes, DialLink] = {}
         self._peers: list[DialLink] = []
+        self._connections = itertools.count()
+        self._numbers: dict[DialLink, int] = {}
+        self._origins: deque[int] = deque()
+        self._batch_origins: list[int] = []
         self._lost: deque[bytes | None] = deque()
         self._peer_lost = trio.lowlevel.ParkingLot()
 
@@ -237,16 +240,19 @@ class BoundLink:
                 older.detach()
             self._by_identity[peer.identity] = peer
         self._peers.append(peer)
+        self._numbers[peer] = next(self._connections)
 
     def deliver(self, peer: DialLink, frames: Frames) -> None:
         """A message of ``peer`` arrives; on a ROUTER its identity goes in front."""
         if self._routed and peer.identity is not None:
             frames = [peer.identity, *frames]
+        self._origins.append(self._numbers[peer])
         self.inbox.put(frames)
 
     def drop(self, peer: DialLink) -> None:
         """A connection is gone: its owner hears of it, what it had sent stays readable."""
         self._peers.remove(peer)
+        del self._numbers[peer]
         if peer.identity is not None and self._by_identity.get(peer.identity) is peer:
             del self._by_identity[peer.identity]
         self._lost.append(peer.identity)
@@ -254,12 +260,13 @@ class BoundLink:
         peer.inbox.wake_all()
 
     def origin(self, index: int) -> int | None:
-        """See `Link.origin`: never known."""
-        return None
+        """See `Link.origin`; numbers are not used again."""
+        return self._batch_origins[index] if index < len(self._batch_origins) else None
 
     async def receive_many(self, limit: int = 64) -> list[Frames]:
         """Wait for 1..limit messages. Cancellation loses nothing. Raises LinkClosed."""
         messages = await self.inbox.take(limit)
+        self._batch_origins = [self._origins.popleft() for _ in messages]
         for peer in list(self._peers):
             peer.flush()
         return messages

@@ -35,7 +35,6 @@ class ZmqDialLink:
         self._fd: int = socket.getsockopt(zmq.FD)  # type: ignore[assignment]
         self._linger_ms = linger_ms
         self._closed = False
-        self.keep_origins = False
 
     def origin(self, index: int) -> int | None:
         """See `Link.origin`: never known."""

@@ -6,17 +6,21 @@ import logging
 
 import trio
 
+from smg_trio.core.engines import EngineInfo
 from smg_trio.core.errors import EngineDead, ProtocolViolation
+from smg_trio.core.outputs import EngineBatch
 from smg_trio.wire.codec import EngineCodec, is_dead_sentinel
 from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link
-from smg_trio.worker.log_throttle import LogThrottle
 from smg_trio.worker.peer_watch import PeerWatch
 
 logger = logging.getLogger("smg_trio.worker")
 
 UNDECODABLE_LIMIT = 3
 """Consecutive undecodable outputs that mean the other side speaks something else (the reference's limit)."""
+UNKNOWN_LIMIT_S = 10.0
+"""After so much silence of engines that owe output, what cannot be decoded counts as theirs, whoever sent it: an engine
+that speaks something else from its first word on is never known by its answers."""
 
 
 async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatch, nursery: trio.Nursery) -> None:
@@ -29,8 +33,12 @@ async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatc
         sources.look_at_ranks()
         for index, frames in enumerate(messages):
             if is_dead_sentinel(frames):
-                logger.warning("received ENGINE_CORE_DEAD sentinel from engine")
-                nursery.start_soon(peers.settle_sentinel)
+                if sources.is_engine(index):
+                    logger.warning("received ENGINE_CORE_DEAD sentinel from engine")
+                    nursery.start_soon(peers.settle_sentinel)
+                else:
+                    group.refuse(group.refusals.output, "ENGINE_CORE_DEAD by a connection that no engine has used", now)
+                    peers.look_for_gone()
                 continue
             try:
                 batch = decode(frames)
@@ -38,69 +46,72 @@ async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatc
                 sources.undecodable(index, violation, now)
                 continue
             if sources.watching:
-                sources.decoded(index)
+                sources.decoded(index, batch)
             apply(batch, now)
 
 
 class _Sources:
-    """Who said what could not be decoded: an engine, which then speaks something else, or a stranger.
+    """Which connections to the output socket are engines': those by which something came that only an engine can know.
 
-    The output socket lies in a private directory, but any process of the same user can connect to it.
+    The socket lies in a private directory, but any process of the same user can connect to it, and a PULL does not tell
+    who is there.
 
     Attributes:
-        watching: every decoded output has to be told: not all engines have said one yet, or something was undecodable
-            since.
+        watching: every decoded output has to be told: some engine is not known by its connection yet, or something was
+            undecodable since.
     """
 
-    __slots__ = ("_counted", "_group", "_kept", "_known", "_link", "_log", "_ranks", "_undecodable", "watching")
+    __slots__ = ("_engines", "_group", "_link", "_ranks", "_undecodable", "watching")
 
     def __init__(self, link: Link, group: Group) -> None:
         self._link = link
         self._group = group
-        self._known: set[int] = set()
-        self._ranks: list[int] | None = None
-        self._undecodable = 0
-        self._kept = self._counted = False
-        self._log = LogThrottle()
-        self.watching = link.keep_origins = True
+        self._engines: dict[int, tuple[int, EngineInfo]] = {}
+        self._ranks: list[int] = []
+        self._undecodable: dict[int | None, int] = {}
+        self.watching = True
 
     def look_at_ranks(self) -> None:
         """Before each batch: engines that came or went have other connections than those before."""
-        self._kept, self._counted = self._link.keep_origins, False
-        ranks = self._group.handshake.ready_ranks()
+        handshake = self._group.handshake
+        ranks = handshake.ready_ranks()
         if ranks is not self._ranks:
             self._ranks = ranks
-            self._known.clear()
-            self.watching = self._link.keep_origins = True
+            self._engines = {
+                origin: (rank, info) for origin, (rank, info) in self._engines.items() if handshake.info(rank) is info
+            }
+            self._note_watching()
 
-    def decoded(self, index: int) -> None:
-        """The message at `index` of the batch was an output."""
-        self._undecodable = 0
+    def _note_watching(self) -> None:
+        self.watching = bool(self._undecodable) or len(self._engines) < len(self._ranks)
+
+    def is_engine(self, index: int) -> bool:
+        """Whether the message at `index` of the batch came from an engine."""
         origin = self._link.origin(index)
-        if origin is not None:
-            self._known.add(origin)
-        if self._ranks is not None and len(self._known) >= len(self._ranks):
-            self.watching = self._link.keep_origins = False
+        return origin is None or origin in self._engines
+
+    def decoded(self, index: int, batch: EngineBatch) -> None:
+        """The message at `index` of the batch was an output."""
+        origin = self._link.origin(index)
+        self._undecodable.pop(origin, None)
+        if origin is not None and origin not in self._engines and self._group.expects(batch):
+            info = self._group.handshake.info(batch.rank)
+            if info is not None:
+                self._engines[origin] = (batch.rank, info)
+        self._note_watching()
 
     def undecodable(self, index: int, violation: ProtocolViolation, now: float) -> None:
         """The message at `index` of the batch could not be decoded."""
-        for line in self._log.note(f"ignoring undecodable engine output ({violation.detail})", now):
-            logger.warning("%s", line)
-        origin = self._link.origin(index)
-        self.watching = self._link.keep_origins = True
-        if origin is not None and origin not in self._known and self._all_known:
+        group = self._group
+        group.refuse(group.refusals.output, f"ignoring undecodable engine output ({violation.detail})", now)
+        if not self.is_engine(index) and group.silence.silent_s(now) < UNKNOWN_LIMIT_S:
             return
-        if not self._kept:
-            # Whose it is will be known from the next batch on, so this one counts once.
-            if self._counted:
-                return
-            self._counted = True
-        self._undecodable += 1
-        if self._undecodable >= UNDECODABLE_LIMIT:
-            self._undecodable = 0
-            logger.warning("engine output undecodable repeatedly; failing all in-flight requests")
-            self._group.lose_all(EngineDead("the engine's output cannot be decoded"), connected=GivenUp.DEAF)
-
-    @property
-    def _all_known(self) -> bool:
-        return bool(self._ranks) and len(self._known) >= len(self._ranks or ())
+        origin = self._link.origin(index)
+        count = self._undecodable.get(origin, 0) + 1
+        if count < UNDECODABLE_LIMIT:
+            self._undecodable[origin] = count
+            self.watching = True
+            return
+        self._undecodable.clear()
+        logger.warning("engine output undecodable repeatedly; failing all in-flight requests")
+        group.lose_all(EngineDead("the engine's output cannot be decoded"), connected=GivenUp.DEAF)

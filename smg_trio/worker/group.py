@@ -26,6 +26,7 @@ from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbor
 from smg_trio.worker.handshake import GroupHandshake
 from smg_trio.worker.ledger import InFlight, Ledger
 from smg_trio.worker.liveness import SilenceClock
+from smg_trio.worker.log_throttle import LogThrottle, Refusals
 from smg_trio.worker.output_stream import Delivery
 from smg_trio.worker.ranks import RankSelector
 from smg_trio.worker.tasks import TOKENSPEED_TASKS, TaskBook
@@ -90,6 +91,7 @@ class Group:
         self.waves = WaveClock()
         self.tasks = TaskBook(TOKENSPEED_TASKS if spec.protocol is EngineProtocol.TOKENSPEED else None)
         self.silence = SilenceClock(silence_limit_s)
+        self.refusals = Refusals()
         self.owing = trio.Event()
         self._given_up: dict[int, tuple[EngineInfo, GivenUp]] = {}
         self._losses = [0] * spec.engine_count
@@ -193,7 +195,21 @@ class Group:
         if batch.utility is not None:
             self._answer_utility(batch.utility)
         if batch.wave_complete is not None or batch.start_wave is not None:
-            self._take_wave_notice(batch)
+            self._take_wave_notice(batch, now)
+
+    def expects(self, batch: EngineBatch) -> bool:
+        """Whether the message answers something that its rank was asked: only that rank's engine can know of it."""
+        rank, entries = batch.rank, self.ledger.entries
+        if batch.utility is not None:
+            call = self._utility_calls.get(batch.utility.call_id)
+            if call is not None and call.rank == rank:
+                return True
+        return any(id_ in entries and entries[id_].rank == rank for id_, _ in batch.outputs)
+
+    def refuse(self, log: LogThrottle, reason: str, now: float) -> None:
+        """Count a message that is ignored, and tell of it unless there have been many."""
+        for line in log.note(reason, now):
+            logger.warning("%s: %s", self._spec.url, line)
 
     def _end_named(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
@@ -202,9 +218,9 @@ class Group:
                 self._end(entry)
                 entry.delivery.put(GenerationOutput([], FinishReason.ABORT))
 
-    def _take_wave_notice(self, batch: EngineBatch) -> None:
+    def _take_wave_notice(self, batch: EngineBatch, now: float) -> None:
         if not self.handshake.lockstep:
-            logger.warning("ignoring a wave notice of independent rank %d of %s", batch.rank, self._spec.url)
+            self.refuse(self.refusals.output, f"ignoring a wave notice of independent rank {batch.rank}", now)
             return
         if batch.wave_complete is not None:
             self.waves.completed(batch.wave_complete)

@@ -64,7 +64,6 @@ class HandshakeListener:
         self._wait_change = wait_change
         self._refused: set[int] = set()
         self._news = trio.Event()
-        self._refusals = LogThrottle()
         self._doubted: dict[int, bool] = {}  # rank -> whether another HELLO has come since the look at its engine began
 
     async def listen(self, nursery: trio.Nursery) -> None:
@@ -88,7 +87,7 @@ class HandshakeListener:
     def _doubt(self, rank: int, nursery: trio.Nursery) -> None:
         """Find out whether the engine of a rank that has registered is gone, in one task for all who say HELLO."""
         if rank in self._doubted:
-            self._refuse(f"HELLO for engine id {rank} while another one is looked into")
+            self._refuse(f"HELLO for engine id {rank} while another one is being checked")
             self._doubted[rank] = True
             return
         self._doubted[rank] = False
@@ -133,7 +132,7 @@ class HandshakeListener:
                     step = self._read_registration(frames)
                 except ProtocolViolation as violation:
                     step = Refused(f"unexpected startup handshake message: {violation.detail}")
-                self._take(step)
+                self._take(step, self._group.refusals.input)
                 if isinstance(step, Progress):
                     nursery.start_soon(self._do_without_ready, step.rank)
 
@@ -155,10 +154,10 @@ class HandshakeListener:
         info = decode_registration(frames[1], self._spec.protocol)
         return self._group.handshake.registered(rank_of_identity(frames[0]), info)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Step, refused: LogThrottle | None = None) -> None:
         url = self._spec.url
         if isinstance(step, Refused):
-            self._refuse(step.reason)
+            self._refuse(step.reason, refused)
             return
         if isinstance(step, SendInit):
             if step.again:
@@ -182,9 +181,8 @@ class HandshakeListener:
         self._news = trio.Event()
         self._changed()
 
-    def _refuse(self, reason: str) -> None:
-        for line in self._refusals.note(reason, trio.current_time()):
-            logger.warning("%s: %s", self._spec.url, line)
+    def _refuse(self, reason: str, log: LogThrottle | None = None) -> None:
+        self._group.refuse(log or self._group.refusals.handshake, reason, trio.current_time())
 
     def _send_init(self, rank: int) -> None:
         init = encode_init([self._addresses.input], [self._addresses.output])

@@ -22,12 +22,7 @@ class Link(Protocol):
     """One bound socket. On ROUTER links frame 0 of every message is the peer's identity.
 
     One task receives and one task sends; `close` may be called by either.
-
-    Attributes:
-        keep_origins: whether `origin` will be asked.
     """
-
-    keep_origins: bool
 
     async def receive_many(self, limit: int = 64) -> list[list[bytes]]:
         """Wait for and return 1..limit messages, each a list of frames. A checkpoint.
@@ -39,7 +34,7 @@ class Link(Protocol):
     def origin(self, index: int) -> int | None:
         """The connection that the message at `index` of the last batch came by; None if that is not known.
 
-        Numbers are used again when a connection has ended. Known only where `keep_origins` was set before the batch.
+        Numbers are used again when a connection has ended.
         """
         ...
 

@@ -35,6 +35,10 @@ class SilenceClock:
         if self._since is not None:
             self._since = now
 
+    def silent_s(self, now: float) -> float:
+        """For how many seconds nothing has been heard while something was owed."""
+        return 0.0 if self._since is None else now - self._since
+
     def nothing_owed(self) -> None:
         """The last request in flight has ended."""
         self._since = None

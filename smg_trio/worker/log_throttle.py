@@ -1,6 +1,6 @@
 """What the log says of messages that are refused: the first few of each while, then their number. Pure.
 
-Everything that can open a connection to the handshake port can send whatever it likes, as fast as it likes. The log is
+Everything that can open a connection to a worker's sockets can send whatever it likes, as fast as it likes. The log is
 for people, so it names some of what came and counts the rest.
 """
 
@@ -16,11 +16,16 @@ MAX_REASON_CHARS: Final = 200
 
 
 class LogThrottle:
-    """Decides which refusals are told."""
+    """Decides which refusals are told, and counts them all.
 
-    __slots__ = ("_began", "_seen")
+    Attributes:
+        total: refusals so far.
+    """
+
+    __slots__ = ("_began", "_seen", "total")
 
     def __init__(self) -> None:
+        self.total = 0
         self._began = float("-inf")
         self._seen = 0
 
@@ -32,6 +37,20 @@ class LogThrottle:
                 lines.append(f"{self._seen - SHOWN} more messages were refused")
             self._began, self._seen = now, 0
         self._seen += 1
+        self.total += 1
         if self._seen <= SHOWN:
             lines.append(reason if len(reason) <= MAX_REASON_CHARS else f"{reason[:MAX_REASON_CHARS]}…")
         return lines
+
+
+class Refusals:
+    """The refused messages of one worker, by the socket they came to."""
+
+    __slots__ = ("handshake", "input", "output")
+
+    def __init__(self) -> None:
+        self.handshake, self.input, self.output = LogThrottle(), LogThrottle(), LogThrottle()
+
+    def totals(self) -> dict[str, int]:
+        """Socket → number of messages refused so far."""
+        return {"handshake": self.handshake.total, "input": self.input.total, "output": self.output.total}

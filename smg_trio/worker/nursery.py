@@ -151,7 +151,8 @@ class Worker:
             raise NoReadyWorker(f"Rank {rank} of {self.spec.url} is not ready.")
         known = self._group.tasks.of(rank, info)
         if known is None:
-            known = frozenset(map(str, await self.call_utility("get_supported_tasks", rank=rank) or ()))
+            said = await self.call_utility("get_supported_tasks", rank=rank)
+            known = frozenset(map(str, said)) if isinstance(said, list) else frozenset()
             self._group.tasks.note(rank, info, known)
         return known
 
@@ -239,6 +240,7 @@ class Worker:
             wave=self._group.waves.current,
             ranks=self._group.rank_snapshots(),
             handshake_address=self.addresses.handshake,
+            refused=self._group.refusals.totals(),
         )
 
     async def wait_change(self) -> None:
@@ -362,6 +364,7 @@ class Worker:
                 nursery.start_soon(dispatch, output_link, group, codec, peers, nursery)
                 nursery.start_soon(peers.watch_inputs)
                 nursery.start_soon(peers.watch_outputs, output_link)
+                nursery.start_soon(peers.watch_gone)
                 nursery.start_soon(watch_silence, group)
                 nursery.start_soon(reclaim, group)
                 nursery.start_soon(self._learn_tasks)

@@ -39,25 +39,45 @@ class PeerWatch:
         self._group = group
         self._codec = codec
         self._nursery = nursery
+        self._noticed = trio.Event()
+        self._look = trio.CancelScope()
 
     async def watch_inputs(self) -> None:
         """Take disconnect notices of the input ROUTER, for ever. Raises LinkClosed."""
         while True:
             identity = await self._input_link.wait_peer_lost()
+            if identity is None:
+                self.look_for_gone()
+                continue
             try:
-                rank = None if identity is None else rank_of_identity(identity)
+                rank = rank_of_identity(identity)
             except ProtocolViolation:
                 continue
-            if rank is None:
-                self._nursery.start_soon(self._settle_anonymous)
-            else:
+            # What a stranger with another identity sent has been refused and counted; its leaving means nothing.
+            if rank < self._group.engine_count:
                 self._nursery.start_soon(self._settle_named, rank)
 
     async def watch_outputs(self, output_link: Link) -> None:
         """Take disconnect notices of the output PULL (which never name the engine), for ever. Raises LinkClosed."""
         while True:
             await output_link.wait_peer_lost()
-            self._nursery.start_soon(self._settle_anonymous)
+            self.look_for_gone()
+
+    def look_for_gone(self) -> None:
+        """Somebody has gone, or says so: have `watch_gone` find out who."""
+        self._noticed.set()
+        self._look.cancel()
+
+    async def watch_gone(self) -> None:
+        """Lose the engines that have no connection any more, for ever.
+
+        One task for all notices, which starts its look anew at each: strangers may come and go as fast as they like.
+        """
+        while True:
+            await self._noticed.wait()
+            self._noticed = trio.Event()
+            with trio.CancelScope() as self._look:
+                await self._settle_anonymous()
 
     async def _settle_named(self, rank: int) -> None:
         info = self._group.handshake.info(rank)
@@ -67,7 +87,7 @@ class PeerWatch:
         if await self.find_gone([rank]):
             self._lose(rank, info)
         else:
-            await self._settle_anonymous()
+            self.look_for_gone()
 
     async def _settle_anonymous(self) -> None:
         infos = {rank: self._group.handshake.info(rank) for rank in self._group.handshake.ready_ranks()}
@@ -103,7 +123,8 @@ class PeerWatch:
     async def find_gone(self, ranks: list[int]) -> list[int]:
         """Which of `ranks` have no connection to the input ROUTER; [] if all still have one after a while."""
         for delay_s in _PROBE_DELAYS_S:
-            await trio.sleep(delay_s)
+            if delay_s:
+                await trio.sleep(delay_s)
             gone = [rank for rank in ranks if not self.is_reachable(rank)]
             if gone or not any(self._group.handshake.phase(rank) is not RankPhase.WAITING for rank in ranks):
                 return gone

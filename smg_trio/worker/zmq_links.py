@@ -32,6 +32,7 @@ stays full means a stopped process; the bound keeps its backlog of prompts small
 
 # As plain numbers: `&` and `|` of the library's flags cost a microsecond each.
 _NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_SOURCE = int(zmq.SRCFD)
 _EVENTS, _POLLIN, _POLLOUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 
 HANDSHAKE_MESSAGE_BYTES = 65_536
@@ -139,8 +140,7 @@ class ZmqLink:
         self._identity_of_descriptor: dict[int, bytes] = {}
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_poller: _Poller | None = None
-        self.keep_origins = False
-        self._origins: list[zmq.Frame] = []
+        self._origins: list[int | None] = []
         self._max_peers = max_peers
         self._port = int(address.rpartition(":")[2]) if max_peers is not None else 0
         self._connections: OrderedDict[int, None] = OrderedDict()
@@ -189,8 +189,10 @@ class ZmqLink:
     def _receive_plain(self) -> list[bytes]:
         receive = self._socket.recv
         frame = receive(_NOBLOCK, copy=False)
-        if self.keep_origins:
-            self._origins.append(frame)
+        try:
+            self._origins.append(int(frame.get(_SOURCE)))
+        except zmq.ZMQError:
+            self._origins.append(None)
         frames = [frame.bytes]
         while frame.more:
             frame = receive(_NOBLOCK, copy=False)
@@ -199,11 +201,7 @@ class ZmqLink:
 
     def origin(self, index: int) -> int | None:
         """See `Link.origin`."""
-        if index >= len(self._origins):
-            return None
-        with contextlib.suppress(zmq.ZMQError):
-            return int(self._origins[index].get(zmq.SRCFD))
-        return None
+        return self._origins[index] if index < len(self._origins) else None
 
     def _receive_identified(self) -> list[bytes]:
         # The frames of a message carry the descriptor of the connection they came by: it is what
@@ -211,7 +209,7 @@ class ZmqLink:
         frames = self._socket.recv_multipart(_NOBLOCK, copy=False)
         message = [frame.bytes for frame in frames]
         with contextlib.suppress(zmq.ZMQError):
-            self._identity_of_descriptor[int(frames[0].get(zmq.SRCFD))] = message[0]
+            self._identity_of_descriptor[int(frames[0].get(_SOURCE))] = message[0]
         return message
 
     def send_nowait(self, frames: Sequence[bytes]) -> None:

@@ -98,6 +98,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "smg_worker_retry_backoff_seconds": ("histogram", ("attempt",)),
     "smg_worker_selection": ("counter", (*POOL, "policy", "worker")),
     "smg_workers_overloaded": ("gauge", ("model",)),
+    "smg_zmq_refused_messages": ("counter", ("worker", "socket")),
 }
 """Name without ``_total`` → type and labels."""
 ALL_KINDS: dict[str, Any] = {"policy": "cache_aware", "routing_key_override": True, "workers": 2}

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgpack
 import pytest
 import trio
+import trio.testing
 import zmq
 
 from smg_trio.core.workers import WorkerState
@@ -21,6 +22,7 @@ from smg_trio.worker.log_throttle import MAX_REASON_CHARS, SHOWN
 from smg_trio.worker.zmq_links import HANDSHAKE_CONNECTIONS, HANDSHAKE_MESSAGE_BYTES
 
 from .harness import COUNTING, PATIENCE_S, Bench, join_chat, open_gateway
+from .scrape import scrape
 
 HELLO_FRAME = msgpack.packb({"status": "HELLO", "local": False, "headless": True})
 READY_FRAME = msgpack.packb({"status": "READY", "local": False, "headless": True})
@@ -169,3 +171,34 @@ async def test_garbage_on_the_output_socket_of_another_process_ends_no_stream(tm
             assert bench.worker.state is WorkerState.READY
             assert bench.engine.aborts == []
             bench.nursery.cancel_scope.cancel()
+
+
+async def test_strangers_at_the_data_sockets_before_an_engine_came_are_counted_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_gateway(tmp_path, COUNTING, connect=False, prometheus_port=0) as bench:
+        addresses = parse_worker_url(bench.urls[0])
+        with zmq.Context() as context, context.socket(zmq.PUSH) as pusher:
+            pusher.set(zmq.LINGER, 0)
+            pusher.connect(addresses.output)
+            bench.start_engine(COUNTING)
+            await bench.wait_ready()
+            for _ in range(70):
+                await trio.to_thread.run_sync(pusher.send_multipart, [b"\xc1garbage"])
+            await trio.to_thread.run_sync(pusher.send, b"ENGINE_CORE_DEAD")
+            identities = [(7).to_bytes(2, "little"), b"\xff\xff", b"x" * 200]
+            with dealers(addresses.input, identities) as sockets:
+                for one in sockets:
+                    for frames in ([b"\x80"], [b"\xc1"], [b"a", b"b", b"c"]):
+                        await trio.to_thread.run_sync(one.send_multipart, frames)
+                with trio.fail_after(PATIENCE_S):
+                    while bench.worker.snapshot().refused != {"handshake": 0, "input": 9, "output": 71}:
+                        await trio.testing.wait_all_tasks_blocked(0.001)
+            assert len(await stream(bench)) == TOKENS
+        assert bench.worker.state is WorkerState.READY
+        assert [rank.losses for rank in bench.worker.snapshot().ranks] == [0]
+        assert bench.engine.aborts == []
+        warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(warned) <= 2 * SHOWN, [record.getMessage() for record in warned]
+        found = await scrape(bench)
+        assert found.value("smg_zmq_refused_messages_total", worker=bench.urls[0], socket="output") == 71

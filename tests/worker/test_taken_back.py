@@ -109,9 +109,10 @@ async def test_an_engine_given_up_for_garbage_is_taken_back_when_it_talks_sense(
 ) -> None:
     async with memory_bench(tmp_path, protocol=protocol) as bench:
         engine = await bench.ready(step_time_s=5.0)
+        await collect(bench.worker, request())  # so that its connection is known
         with pytest.raises(EngineDead, match="cannot be decoded"):
             async with bench.worker.generate(request(max_tokens=1000)) as stream:
-                await engine.wait_received(1)
+                await engine.wait_received(2)
                 engine.send_garbage(3)
                 await stream.receive_batch()
         await serves_again(bench, 61)

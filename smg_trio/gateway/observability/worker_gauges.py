@@ -36,6 +36,11 @@ class WorkerGauges(Collector):
             labels=(*_WORKER_LABELS[:2], "worker", "error_type"),
         )
         active = GaugeMetricFamily("smg_worker_requests_active", "Answers in flight.", labels=("worker",))
+        refused = CounterMetricFamily(
+            "smg_zmq_refused_messages",
+            "Messages to a worker's sockets that were ignored: strangers, or engines that speak something else.",
+            labels=("worker", "socket"),
+        )
         engine = _engine_gauges()
         counts: dict[str, int] = {}
         for worker in self._workers.workers():
@@ -47,7 +52,10 @@ class WorkerGauges(Collector):
             active.add_metric((spec.url,), self._workers.load(spec.worker_id))
             for code, count in self._workers.errors(spec.worker_id).items():
                 errors.add_metric(("regular", MODE, spec.url, code), count)
-            for rank in worker.snapshot().ranks:
+            snapshot = worker.snapshot()
+            for socket, count in snapshot.refused.items():
+                refused.add_metric((spec.url, socket), count)
+            for rank in snapshot.ranks:
                 rank_labels = (spec.url, spec.model_id, str(rank.rank))
                 engine["ready"].add_metric(rank_labels, float(rank.phase is RankPhase.READY))
                 engine["losses"].add_metric(rank_labels, rank.losses)
@@ -57,7 +65,7 @@ class WorkerGauges(Collector):
                 engine["in_flight"].add_metric(rank_labels, rank.in_flight)
         for model, count in counts.items():
             pool.add_metric(("regular", MODE, model), count)
-        yield from (pool, selections, health, errors, active, _probes(self._workers.probes), *engine.values())
+        yield from (pool, selections, health, errors, active, refused, _probes(self._workers.probes), *engine.values())
 
 
 def _probes(seen: Mapping[bool, int]) -> CounterMetricFamily:

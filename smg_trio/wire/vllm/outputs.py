@@ -71,6 +71,8 @@ def _batch(message: list[Any], frames: Sequence[bytes]) -> EngineBatch:
     return batch
 
 
+_MAX_WAVE: Final = 1 << 62
+"""What is sent back is a little more, and has to fit into 64 bits."""
 _NO_NOTICES: Final = [None] * (_BATCH_LENGTH - _UTILITY)
 
 
@@ -180,8 +182,8 @@ def _request_ids(value: Any) -> tuple[str, ...]:
 
 
 def _wave(value: Any) -> int | None:
-    if value is not None and type(value) is not int:
-        raise Malformed("wave number is not an integer")
+    if value is not None and (type(value) is not int or not 0 <= value <= _MAX_WAVE):
+        raise Malformed("wave number is not a number of waves")
     return value
 
 
