@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -131,21 +134,85 @@ async def test_an_engine_that_is_connected_but_does_not_answer_is_not_adopted(
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"version": 1, "protocol": "tokenspeed", "engines": {"0": {"max_model_len": 5}}}',
-        '{"version": 99, "protocol": "vllm", "engines": {"0": {"max_model_len": 5}}}',
-        '{"version": 1, "protocol": "vllm", "engines": {"x": {}}}',
-        '{"version": 1, "protocol": "vllm", "engines": [1]}',
-    ],
-)
-def test_a_file_that_cannot_be_believed_is_no_registration(tmp_path: Path, content: str) -> None:
-    (tmp_path / "e-engines.json").write_text(content)
+_ENGINE = '{"version": 1, "protocol": "vllm", "engines": {"%s": %s}}'
+_UNBELIEVABLE: dict[str, str | bytes] = {
+    "empty": "",
+    "list": "[]",
+    "nothing": "{}",
+    "other version": '{"version": 99, "protocol": "vllm", "engines": {"0": {"max_model_len": 5}}}',
+    "no map of engines": '{"version": 1, "protocol": "vllm", "engines": [1]}',
+    "rank of letters": _ENGINE % ("x", '{"max_model_len": 5}'),
+    "negative rank": _ENGINE % ("-1", '{"max_model_len": 5}'),
+    "long rank": _ENGINE % ("0" * 5000, '{"max_model_len": 5}'),
+    "engine of no map": _ENGINE % ("0", "7"),
+    "no context length": _ENGINE % ("0", "{}"),
+    "text for a number": _ENGINE % ("0", '{"max_model_len": "5"}'),
+    "flag for a number": _ENGINE % ("0", '{"max_model_len": true}'),
+    "nil for a number": _ENGINE % ("0", '{"max_model_len": null}'),
+    "list for a text": _ENGINE % ("0", '{"max_model_len": 5, "engine_version": [1]}'),
+    "huge number": _ENGINE % ("0", '{"max_model_len": 1%s}' % ("0" * 60)),
+    "too many digits": _ENGINE % ("0", '{"max_model_len": 1%s}' % ("0" * 9000)),
+    "NaN": _ENGINE % ("0", '{"max_model_len": NaN}'),
+    "deep lists": "[" * 100_000 + "]" * 100_000,
+    "deep maps": '{"a":' * 100_000,
+    "deep within": _ENGINE % ("0", "[" * 300_000 + "]" * 300_000),
+    "too long": " " * 2_000_000,
+    "not UTF-8": b"\xff\xfe",
+    "NULs": b"\0" * 1000,
+}
+
+
+@pytest.mark.parametrize("name", _UNBELIEVABLE)
+def test_a_file_that_cannot_be_believed_is_no_registration(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = _UNBELIEVABLE[name]
+    path = tmp_path / "e-engines.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert RegistrationFile(str(tmp_path / "e"), EngineProtocol.VLLM).load() == {}
+    [record] = caplog.records
+    assert str(path) in record.getMessage()
+    assert len(record.getMessage()) < 200 + len(str(path))
+
+
+def test_registrations_of_the_other_protocol_are_none(tmp_path: Path) -> None:
+    file = RegistrationFile(str(tmp_path / "e"), EngineProtocol.TOKENSPEED)
+    file.save({0: EngineInfo(max_model_len=5)})
+    assert RegistrationFile(str(tmp_path / "e"), EngineProtocol.VLLM).load() == {}
+
+
+def _special_file(path: Path, kind: str) -> None:
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    else:
+        path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "socket", "device"])
+async def test_a_special_file_in_place_of_the_registrations_neither_blocks_nor_ends_the_worker(
+    tmp_path: Path, kind: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("e-engines.json", "e-engines.tmp"):
+        _special_file(tmp_path / name, kind)
+    network = MemoryNetwork()
+    worker = Worker(_spec(tmp_path), network)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(worker.run)
+        nursery.start_soon(FakeEngine(EngineOptions(), network, worker.addresses.handshake).run)
+        await worker.wait_state(WorkerState.READY)
+        assert len(tokens(await collect(worker, request()))) == 4
+        nursery.cancel_scope.cancel()
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert sum("ignoring the kept registrations" in line for line in lines) == 1
+    assert not any("binding again" in line for line in lines)
+    if kind != "directory":
+        # What cannot be read is written anew, so that the next start has it.
+        assert RegistrationFile(str(tmp_path / "e"), EngineProtocol.VLLM).load().keys() == {0}
 
 
 def test_a_symlink_is_not_followed(tmp_path: Path) -> None:
