@@ -19,7 +19,10 @@ _LOG_LINE = re.compile(r"(?:DEBUG|INFO|WARN|ERROR) smg_trio[\w.]*: (.*)")
 _COMPLAINT = re.compile(r"smg-trio: error: (--[\w-]+)(?: \(from [^)]+\))?: (.*)")
 _HOLE = re.compile(r"%(?:\.\d)?[sdgr]")
 _VALUE = re.compile(r"\w+://\S+|/[\w./-]+|`[^`]*`|smg\.toml(: \w+)?|--[\w-]+")
-_NAMES = {"vllm", "tokenspeed", "ConnectionRefusedError", "Errno", "HELLO", "READY", "SIGTERM", "error", "ready", "not"}
+_NAMES = {
+    "vllm", "tokenspeed", "ConnectionRefusedError", "Errno", "HELLO", "READY", "SIGTERM", "error", "ready", "not", "gw",
+    "example",
+}  # fmt: skip
 """Values that stand in quotations."""
 LEAST_OWN = 8
 """Characters of a text in the code that must be its own, not its values, for a quotation to count as found."""

@@ -91,7 +91,8 @@ class Client:
         await sock.connect(("127.0.0.1", self._port))
         stream = trio.SocketStream(sock)
         body = json.dumps(asked.body(MODEL)).encode()
-        head = "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        head += "Content-Type: application/json\r\n"
         await stream.send_all(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         return stream
 

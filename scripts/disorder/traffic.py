@@ -163,7 +163,7 @@ class Traffic:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         await sock.connect(("127.0.0.1", self._port))
         body = json.dumps(self._chat(100) | {"stream": True}).encode()
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
         received = b""
         async with trio.SocketStream(sock) as stream:
             await stream.send_all(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
@@ -20,9 +20,10 @@ from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
 from smg_trio.gateway.generation.response_socket import ResponseSocket
-from smg_trio.gateway.handling import failure, handle, request_id_of
+from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.observability.current_trace import current as current_trace
+from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.request_body import incoming_body
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers, preflight
@@ -84,7 +85,7 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
             admit()
         except (Unauthorized, Forbidden) as error:
             # Refused in the handshake, with the body and status that HTTP would get.
-            quart.abort(_quart_response_of_error(failure(error)))
+            quart.abort(_refused(gateway, error, headers))
         current_trace.set(None)  # that of an earlier request of this connection
         trace_id.set("")
         await quart.websocket.accept()
@@ -99,9 +100,9 @@ def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]
     async def view() -> None:
         headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
         try:
-            admitted = check_handshake(headers, gateway.keys, gateway.settings.cors_allowed_origins)
-        except ClientFault as error:
-            quart.abort(_quart_response_of_error(failure(error)))
+            admitted = check_handshake(headers, gateway.keys)
+        except (Unauthorized, Forbidden) as error:
+            quart.abort(_refused(gateway, error, headers))
         await quart.websocket.accept()
         await FeedSocket(feed, gateway.keys, cast(Socket, quart.websocket), headers).run(admitted=admitted)
 
@@ -129,7 +130,7 @@ def _quart_response(gateway: Gateway, response: Response) -> quart.Response:
     origin = quart.request.headers.get("origin")
     outgoing = quart.Response(b"", response.status)
     outgoing.headers.clear()
-    for name, value in [*response.headers, *cors_headers(origin, gateway.settings.cors_allowed_origins)]:
+    for name, value in [*response.headers, *cors_headers(origin, gateway.origins.allowed)]:
         outgoing.headers.add(name, value)
     outgoing.timeout = None
     if isinstance(response.body, bytes):
@@ -176,23 +177,23 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
         method = "GET" if upgrade else quart.request.method
         if method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
             asked = incoming.headers.get("access-control-request-headers")
-            response = preflight(incoming.headers.get("origin"), gateway.settings.cors_allowed_origins, asked)
-            return _quart_response_of_error(response)
-        response = failure(_fault_of(error, method, incoming.path))
+            response = preflight(incoming.headers.get("origin"), gateway.origins.allowed, asked)
+            return _plain_quart_response(response)
         headers = {name.lower(): value for name, value in incoming.headers.items()}
-        request_id = request_id_of(headers, gateway.settings.request_id_headers)[0]
-        response.headers.append(("x-request-id", request_id))
-        response.headers += cors_headers(headers.get("origin"), gateway.settings.cors_allowed_origins)
+        response = refuse(gateway, _fault_of(error, method, incoming.path), method, incoming.path, headers)
         if isinstance(error, MethodNotAllowed) and error.valid_methods:
             response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
-        gateway.metrics.http.refused(method, response.status)
-        gateway.access.refused(method, incoming.path, response.status, request_id)
-        return _quart_response_of_error(response)
+        return _plain_quart_response(response)
 
     return view
 
 
-def _quart_response_of_error(response: Response) -> quart.Response:
+def _refused(gateway: Gateway, error: Exception, headers: Mapping[str, str]) -> quart.Response:
+    """The answer to the present WebSocket handshake."""
+    return _plain_quart_response(refuse(gateway, error, "WEBSOCKET", quart.websocket.path, headers))
+
+
+def _plain_quart_response(response: Response) -> quart.Response:
     body: Any = response.body
     outgoing = quart.Response(body, response.status)
     outgoing.headers.remove("content-type")

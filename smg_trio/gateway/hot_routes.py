@@ -6,14 +6,17 @@ ways lead through `handling.handle`, so nothing but speed may differ.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
+from smg_trio.core.errors import ClientFault
 from smg_trio.core.log_context import request_id as request_id_in_log
 from smg_trio.core.log_context import trace_id as trace_id_in_log
+from smg_trio.gateway.asgi_responses import WEBSOCKET, headers_of, method_of, raw_headers, send_refusal, send_whole
 from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
+from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.request_body import IncomingBody, serve_unread
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers
@@ -32,31 +35,39 @@ class HotRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3. The client leaving cancels the request; nothing is left running."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        method, headers = method_of(scope), headers_of(scope)
+        try:
+            self._gateway.check_page(method, headers)
+        except ClientFault as fault:
+            await send_refusal(send, method, refuse(self._gateway, fault, method, scope["path"], headers))
             return
-        route = self._routes.get((scope["method"], scope["path"]))
-        if route is None:
-            await serve_unread(self._app, self._gateway.bodies, scope, receive, send)
+        route = self._routes.get((method, scope["path"]))
+        if route is not None:
+            await self._serve(route, headers, scope, receive, send)
+        elif method == WEBSOCKET:
+            await self._app(scope, receive, send)
         else:
-            await self._serve(route, scope, receive, send)
+            await serve_unread(self._app, self._gateway.bodies, scope, receive, send)
 
-    async def _serve(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(
+        self, route: Route, headers: Mapping[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
         extensions = scope.get("extensions", {})
         register, write = extensions.get(CANCEL_ON_DISCONNECT), extensions.get(WRITE_BODY)
         if register is not None:
-            await self._answer(route, self._request(scope, receive, register), send, write)
+            await self._answer(route, self._request(scope, headers, receive, register), send, write)
             return
         async with trio.open_nursery() as nursery:
 
             def watch() -> None:
                 nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
 
-            await self._answer(route, self._request(scope, receive, watch), send)
+            await self._answer(route, self._request(scope, headers, receive, watch), send)
             nursery.cancel_scope.cancel()
 
-    def _request(self, scope: Scope, receive: Receive, watch: Callable[[], None]) -> Request:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    def _request(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, watch: Callable[[], None]
+    ) -> Request:
         request_id, named = request_id_of(headers, self._gateway.settings.request_id_headers)
         return Request(
             method=scope["method"],
@@ -69,9 +80,9 @@ class HotRoutes:
 
     async def _answer(self, route: Route, request: Request, send: Send, write: BodyWrite | None = None) -> None:
         response = await handle(self._gateway, route, request)
-        extra = cors_headers(request.headers.get("origin"), self._gateway.settings.cors_allowed_origins)
+        extra = cors_headers(request.headers.get("origin"), self._gateway.origins.allowed)
         if isinstance(response.body, bytes):
-            await _send_whole(send, response, response.body, extra)
+            await send_whole(send, response, response.body, extra)
         else:
             await _send_stream(send, write, response, response.body, extra)
         request_id_in_log.set("")
@@ -83,16 +94,6 @@ async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
-
-
-def _raw(headers: Headers) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
-
-
-async def _send_whole(send: Send, response: Response, body: bytes, extra: Headers) -> None:
-    headers = _raw([*response.headers, *extra, ("content-length", str(len(body)))])
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _written_by(send: Send) -> BodyWrite:
@@ -108,7 +109,7 @@ async def _send_stream(
     write = write or _written_by(send)
     complete = False
     try:
-        headers = _raw([*response.headers, *extra])
+        headers = raw_headers([*response.headers, *extra])
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         while True:
             chunk = await stream.next_chunk()

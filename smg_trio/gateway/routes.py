@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
 from smg_trio import __version__
 from smg_trio.api.anthropic.errors import messages_error_response
-from smg_trio.api.errors import Headers, error_response
+from smg_trio.api.errors import Headers, error_response, error_view
 from smg_trio.api.openapi import Operation, openapi_document
 from smg_trio.api.worker_specs import worker_error_response
-from smg_trio.core.errors import Forbidden, Unauthorized
 from smg_trio.gateway.endpoints import (
     chat,
     completions,
@@ -44,8 +45,8 @@ def openai_failure(error: BaseException, request_id: str | None) -> tuple[int, H
 
 
 def _worker_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:
-    """The reference's own shape, but for a key that is missing or not enough, which looks the same everywhere."""
-    return error_response(error) if isinstance(error, (Unauthorized, Forbidden)) else worker_error_response(error)
+    """The reference's own shape, but for who may not ask at all: that looks the same everywhere."""
+    return error_response(error) if error_view(error).status in (401, 403) else worker_error_response(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,9 @@ class Route:
 
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+WEBSOCKET_PATHS: Final = frozenset({"/v1/responses", "/dashboard/feed"})
 
 
 async def openapi(gateway: Gateway, request: Request) -> Response:
@@ -181,3 +185,24 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/liveness", probes.liveness, public=True),
     Route("GET", "/readiness", probes.readiness, public=True),
 )
+
+
+def find_route(method: str, path: str) -> Route | None:
+    """The route that serves a request, for those who answer in its place; None if there is none."""
+    return next((route for pattern, route in _patterns().get(method, ()) if pattern.fullmatch(path)), None)
+
+
+@cache
+def _patterns() -> dict[str, list[tuple[re.Pattern[str], Route]]]:
+    found: dict[str, list[tuple[re.Pattern[str], Route]]] = {}
+    for route in ROUTES:
+        parts = _PARAMETER.split(route.path)
+        # Every second part is the kind of a parameter: a path may hold slashes, anything else may not.
+        pattern = "".join(
+            re.escape(part or "") if index % 2 == 0 else ".+" if part else "[^/]+" for index, part in enumerate(parts)
+        )
+        found.setdefault(route.method, []).append((re.compile(pattern), route))
+    return found
+
+
+_PARAMETER: Final = re.compile(r"<(path:)?\w+>")

@@ -250,7 +250,7 @@ async def _serve(
             if door.files.follows:
                 await serving.start(door.files.read_on_hangup)
         metrics_server: RunningServer = await serving.start(
-            _serve_one, MetricsApp(gateway.metrics), metrics_listeners, ServerLimits(), "fast", metrics_end, None
+            _serve_one, MetricsApp(gateway), metrics_listeners, ServerLimits(), "fast", metrics_end, None
         )
         async with trio.open_nursery() as http:
             server: RunningServer = await http.start(

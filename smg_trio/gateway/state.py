@@ -27,8 +27,10 @@ from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S
 from smg_trio.gateway.request_body import BodyMemory
+from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.key_ring import KeyRing
+from smg_trio.gateway.security.origins import OriginPolicy
 from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.prepare import Preparer
@@ -64,6 +66,7 @@ class Gateway:
     Attributes:
         keys: that clients may come with.
         meters: what their holders use.
+        origins: which web pages may send requests.
         access: follows requests to their line in the log.
         bodies: the memory of request bodies.
         history: None where nothing is kept.
@@ -91,6 +94,9 @@ class Gateway:
         self.settings = settings
         self.keys = keys
         self.meters = KeyMeters(trio.current_time)
+        self.origins = OriginPolicy(
+            settings.cors_allowed_origins, settings.allowed_hosts, tls=settings.tls_cert_path is not None
+        )
         self.access = AccessLog(enabled=settings.access_log)
         self.tracing = tracing
         self.told_of_traces = False
@@ -98,6 +104,7 @@ class Gateway:
         self.catalog = catalog
         self.bodies = BodyMemory(max(settings.max_payload_memory, settings.max_payload_size))
         self.history = history
+        self._on_loopback = is_local(settings.host)
         own = order_of_settings(settings)
         self.own_model = None if own is None else own.model_id
         self.loads = ModelLoads(catalog, registry, settings)
@@ -179,6 +186,10 @@ class Gateway:
             return await self.preparer.read(body, parse, *arguments)
         finally:
             request.incoming.release()
+
+    def check_page(self, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse a web page that may not send this request; see `OriginPolicy.check`."""
+        self.origins.check(method, headers, loopback_only=self._on_loopback and not self.keys.guards_models)
 
     def routing_key(self, headers: Mapping[str, str]) -> str | None:
         """The session that the request's headers name, for policies that keep sessions together."""

@@ -47,6 +47,9 @@ def check_settings(settings: Settings) -> None:
             raise ConfigError(flag_of(name), "must not be empty.", "Leave it out for none.")
     for number, text in enumerate(settings.control_plane_api_keys, 1):
         control_plane_key(text, number)
+    for name in settings.allowed_hosts:
+        if not name or any(mark in name for mark in "/?#@ "):
+            raise ConfigError("--allowed-hosts", f"{name!r} is not a host name.", "Write it as gateway.example.")
     _check_tls(settings)
     for name in ("port", "prometheus_port"):
         if not 0 <= getattr(settings, name) <= 65535:

@@ -271,6 +271,10 @@ class Settings:
     cors_allowed_origins: tuple[str, ...] = _option(
         (), "Origins that browsers may call from ('*' for any); none by default.", "HTTP", metavar="ORIGIN"
     )
+    allowed_hosts: tuple[str, ...] = _option(
+        (), "Names that the Host header may have beside loopback names, where the gateway listens on a loopback "
+        "address and needs no API key ('*' for any). Other listeners take any name.", "HTTP", metavar="NAME",
+    )  # fmt: skip
     http_lane: str = _option(
         "fast",
         "'fast' reads plain HTTP/1.1 itself; 'hypercorn' leaves everything to hypercorn.",

@@ -359,7 +359,7 @@ def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
 def post(path: str, body: Any, *headers: str) -> bytes:
     """The bytes of a POST with a JSON body (or with these bytes)."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", "Host: test", "Content-Type: application/json", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers]
     return "\r\n".join([*lines, f"Content-Length: {len(data)}", "", ""]).encode() + data
 
 

@@ -103,7 +103,9 @@ async def test_no_other_spelling_of_a_path_gets_around_the_key(tmp_path: Path, l
     async with open_gateway(tmp_path, HELLO, api_key=(KEY,), http_lane=lane) as bench:
         body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
         for target in TARGETS:
-            head = f"POST {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (
+                f"POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
             async with await connect(bench.port) as stream:
                 await stream.send_all(head.encode() + body)
                 answer = await read_to_end(stream)

@@ -207,9 +207,9 @@ async def test_a_large_body_is_answered_soon_and_others_go_on_meanwhile(tmp_path
 BROKEN = [
     b"GET / HTTP/1.1\r\n\r\n",
     b"\x16\x03\x01\x02\x00",
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-    b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
 ]
 
 
@@ -236,7 +236,7 @@ ASKED_TO_CLOSE = [
     post("/v1/chat/completions", chat_body(stream=True), "Connection: close"),
     post("/v1/chat/completions", chat_body(temperature=-1), "Connection: close"),
     post("/tokenize", {"prompt": "x"}, "Connection: close"),
-    b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
     b"GET /v1/models HTTP/1.0\r\n\r\n",
 ]
 

@@ -281,9 +281,9 @@ def hostile_requests(number: int) -> list[bytes]:
     method, path = ("GET", "PATCH", "DELETE", "PUT")[number % 4], quote(name)
     return [
         post("/v1/chat/completions", {"model": name, "messages": HI}, *headers),
-        f"{method} /{path} HTTP/1.1\r\nHost: test\r\n\r\n".encode(),
-        f"DELETE /workers/{path} HTTP/1.1\r\nHost: test\r\n\r\n".encode(),
-        f"GET /v1/models/{path} HTTP/1.1\r\nHost: test\r\n\r\n".encode(),
+        f"{method} /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+        f"DELETE /workers/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+        f"GET /v1/models/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
         post("/v1/completions", {"prompt": "hi", "user": name, "request_id": f"r{number}"}, *headers),
     ]
 
@@ -292,7 +292,7 @@ async def test_a_thousand_hostile_names_and_paths_make_no_series(tmp_path: Path)
     async with open_gateway(tmp_path, HELLO) as bench:
 
         async def send(numbers: range) -> None:
-            last = b"GET /health HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+            last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             stream = await connect(bench.port)
             requests = [request for number in numbers for request in hostile_requests(number)]
             await stream.send_all(b"".join([*requests, last]))
@@ -301,7 +301,7 @@ async def test_a_thousand_hostile_names_and_paths_make_no_series(tmp_path: Path)
 
         async def send_unknown_method(number: int) -> None:
             stream = await connect(bench.port)
-            await stream.send_all(f"M{number} / HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+            await stream.send_all(f"M{number} / HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert b" 501 " in await read_to_end(stream)
 
         # A few of each kind make the series there are.

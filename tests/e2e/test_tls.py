@@ -38,7 +38,7 @@ from .harness import (
 )
 
 SLOW = {"step_time_s": 0.005}
-H2_HEADERS = [(":scheme", "https"), (":authority", "test"), ("content-type", "application/json")]
+H2_HEADERS = [(":scheme", "https"), (":authority", "localhost"), ("content-type", "application/json")]
 versions = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 
 
@@ -213,7 +213,7 @@ async def test_a_websocket_works(tmp_path: Path, authority: Authority) -> None:
 @pytest.mark.parametrize("lane", ["fast", "hypercorn"])
 async def test_plain_http_is_told_to_use_tls(tmp_path: Path, authority: Authority, lane: str) -> None:
     async with open_gateway(tmp_path, HELLO, http_lane=lane, **authority.settings) as bench:
-        for start in (post("/v1/chat/completions", chat_body()), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"):
+        for start in (post("/v1/chat/completions", chat_body()), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
             async with await connect(bench.port) as stream:
                 await stream.send_all(start)
                 answer = await read_to_end(stream)

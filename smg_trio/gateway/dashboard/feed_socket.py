@@ -9,14 +9,13 @@ closed with one of `close_codes`.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 import trio
 
 from smg_trio.api.errors import error_view, load_json
-from smg_trio.core.errors import ClientFault, SmgError, Unauthorized
+from smg_trio.core.errors import SmgError, Unauthorized
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
 from smg_trio.gateway.dashboard.feed import LiveFeed, Watcher
 from smg_trio.gateway.security.key_ring import Access, KeyRing
@@ -25,13 +24,6 @@ AUTH_LIMIT_S: Final = 10.0
 """How long an open socket may take to send its key."""
 MAX_AUTH_CHARS: Final = 10_000
 _KEY_HEADERS: Final = ("authorization", "x-api-key")
-
-
-class OriginRefused(ClientFault):
-    """A page of another origin wants to watch."""
-
-    code = "origin_not_allowed"
-    status = 403
 
 
 class Socket(Protocol):
@@ -53,25 +45,11 @@ class Socket(Protocol):
         ...
 
 
-def check_origin(headers: Mapping[str, str], allowed: Collection[str]) -> None:
-    """Raises OriginRefused for a browser's page that is neither ours nor one of the `allowed` origins.
-
-    Browsers let any page open a WebSocket to any server, and always say which page it was. Programs say nothing.
-    """
-    origin = headers.get("origin")
-    if origin is None or "*" in allowed or origin in allowed:
-        return
-    parts = urlsplit(origin)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.netloc != headers.get("host"):
-        raise OriginRefused("Pages of this origin may not watch (--cors-allowed-origins names those that may).")
-
-
-def check_handshake(headers: Mapping[str, str], keys: KeyRing, allowed_origins: Collection[str]) -> bool:
+def check_handshake(headers: Mapping[str, str], keys: KeyRing) -> bool:
     """Whether the watcher may see snapshots at once; False if it has yet to send its key.
 
-    Raises OriginRefused, and Unauthorized or Forbidden for a wrong key in a header.
+    Raises Unauthorized or Forbidden for a wrong key in a header.
     """
-    check_origin(headers, allowed_origins)
     try:
         keys.admit(Access.LOOK, headers)
     except Unauthorized:

@@ -184,11 +184,13 @@ class AccessLog:
         current.set(access)
         return access
 
-    def refused(self, method: str, path: str, status: int, named: str) -> None:
-        """A request with the id `named` was answered without reaching an endpoint; its path is the client's own word,
-        so it is quoted."""
+    def refused(self, method: str, path: str, status: int, code: str, named: str) -> None:
+        """A request with the id `named` was answered without reaching an endpoint, `code` says why if it is an error;
+        its path is the client's own word, so it is quoted."""
         request_id.set(named)
         trace_id.set("")
         access = self.begin(method, shown_path(path))
         if access is not None:
+            access.error = code
             access.end(status)
+        request_id.set("")

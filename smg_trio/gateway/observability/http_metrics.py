@@ -62,10 +62,10 @@ class HttpMetrics:
         series.requests.value += 1.0
         return HttpExchange(series)
 
-    def refused(self, method: str, status: int, path: str = UNMATCHED) -> None:
-        """Count a request that was answered before it reached an endpoint."""
+    def refused(self, method: str, status: int, code: str, path: str = UNMATCHED) -> None:
+        """Count a request that was answered before it reached an endpoint; `code`: of the error, if it is one."""
         exchange = self.begins(method if method in _METHODS else "other", path)
-        exchange.answered(status, "")
+        exchange.answered(status, code)
         exchange.ended()
 
     def _open(self, method: str, path: str) -> _RouteSeries:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from smg_trio.gateway.observability.metrics import Metrics
+from smg_trio.core.errors import ClientFault, NotFound
+from smg_trio.gateway.asgi_responses import headers_of, method_of, send_refusal
+from smg_trio.gateway.refusals import refuse
+from smg_trio.gateway.security.exposure import is_local
+from smg_trio.gateway.state import Gateway
 from smg_trio.http.asgi import Receive, Scope, Send
 
 
 class MetricsApp:
-    """An ASGI app with one path."""
+    """An ASGI app with one path. It has no keys, so web pages are held to loopback names on a loopback address."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._loopback_only = is_local(gateway.settings.prometheus_host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3."""
-        if scope["type"] != "http":
+        method, path, headers = method_of(scope), scope["path"], headers_of(scope)
+        try:
+            self._gateway.origins.check(method, headers, loopback_only=self._loopback_only)
+            if path != "/metrics" or method not in ("GET", "HEAD"):
+                raise NotFound("Only GET /metrics is served here.")
+        except ClientFault as fault:
+            await send_refusal(send, method, refuse(self._gateway, fault, method, path, headers))
             return
-        found = scope["path"] == "/metrics" and scope["method"] in ("GET", "HEAD")
-        body = (
-            self._metrics.exposition()
-            if found
-            else b'{"error":{"message":"Only GET /metrics is served here.",'
-            + (b'"type":"invalid_request_error","param":null,"code":"not_found"}}')
-        )
-        headers = [
-            (b"content-type", (CONTENT_TYPE_LATEST if found else "application/json").encode()),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 200 if found else 404, "headers": headers})
+        body = self._gateway.metrics.exposition()
+        named = [(b"content-type", CONTENT_TYPE_LATEST.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": named})
         await send({"type": "http.response.body", "body": body})

@@ -1,10 +1,14 @@
-"""Cross-origin headers: none unless the operator names origins."""
+"""Cross-origin headers: none unless the operator names origins.
+
+Origins are compared in the normal form of `origins`; who may send at all is decided there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from smg_trio.gateway.http import Headers, Response
+from smg_trio.gateway.security.origins import ANY, normal_origin
 
 _MAX_AGE_S = "3600"
 _METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -12,12 +16,15 @@ _REQUEST_HEADERS = "content-type, authorization, x-api-key, x-request-id"
 
 
 def cors_headers(origin: str | None, allowed: Collection[str]) -> Headers:
-    """The headers for an answer to a page of `origin`; none if that page may not read it."""
+    """The headers for an answer to a page of `origin`; none if that page may not read it.
+
+    `allowed`: in normal form, or `ANY`.
+    """
     if origin is None or not allowed:
         return []
-    if "*" in allowed:
+    if ANY in allowed:
         return [("access-control-allow-origin", "*")]
-    if origin in allowed:
+    if normal_origin(origin) in allowed:
         return [("access-control-allow-origin", origin), ("vary", "Origin")]
     return []
 

@@ -95,8 +95,8 @@ async def test_a_refused_request_has_one_line_with_the_reason(tmp_path: Path, se
         ("POST", "/v1/chat/completions", 401, "invalid_api_key"),
         ("POST", "/v1/chat/completions", 404, "model_not_found"),
         ("POST", "/v1/chat/completions", 400, lines[2].get("error")),
-        ("GET", "/no/such%20thing%0A", 404, None),
-        ("PUT", "/v1/models", 405, None),
+        ("GET", "/no/such%20thing%0A", 404, "not_found"),
+        ("PUT", "/v1/models", 405, "method_not_allowed"),
         ("GET", "/v1/models", 200, None),
     ]
     assert all(set(line) <= ALWAYS | {"error", "key"} and line["request_id"] for line in lines)
