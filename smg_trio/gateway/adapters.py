@@ -50,7 +50,7 @@ class Adapters:
             adapter = LoraAdapter(name=name, adapter_id=_new_id(), path=path)
             await _add(engines, adapter)
             self._catalog.add_adapter(base, adapter, int(time.time()))
-            logger.info("loaded LoRA adapter %r from %s", name, path)
+            logger.info("loaded LoRA adapter %r from %r", name, path)
             if previous is not None and previous.lora is not None:
                 await _forget(engines, previous.lora)
 

@@ -19,6 +19,7 @@ from smg_trio.gateway.http import Request, Response
 from smg_trio.gateway.observability.access_log import CLIENT_LEFT, shown_path
 from smg_trio.gateway.observability.current_trace import current as current_trace
 from smg_trio.gateway.observability.http_metrics import CLIENT_LEFT_CODE, HttpExchange
+from smg_trio.gateway.observability.logs import shown
 from smg_trio.gateway.routes import Route
 from smg_trio.gateway.security.key_limits import current_slot
 from smg_trio.gateway.security.key_ring import EVERYBODY, Access, KeyHolder
@@ -66,7 +67,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         code = ""
     except Exception as error:
         if not isinstance(error, SmgError):
-            logger.exception("request %s to %s failed", request.request_id, route.path)
+            logger.exception("request to %s failed", route.path)
         key_name = error.key_name if isinstance(error, Forbidden) else key_name
         gateway.errors.note(error, route.path)
         response = _failed(route, request, error)
@@ -93,7 +94,8 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     if holder.limits and route.metered:
         response.headers += gateway.meters.of(holder).headers()
     if route.access is Access.ADMIN and gateway.settings.control_plane_audit_enabled:
-        audit.info("%s %s by %s: %d", request.method, shown_path(request.path), key_name or "nobody", response.status)
+        who = shown(key_name) if key_name else "nobody"
+        audit.info("%s %s by %s: %d", request.method, shown_path(request.path), who, response.status)
     response.headers.append(("x-request-id", request.request_id))
     return response
 

@@ -19,7 +19,7 @@ import trio
 from smg_trio.core.events import Usage
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.gateway.http import Response
-from smg_trio.gateway.observability.logs import quoted
+from smg_trio.gateway.observability.logs import quoted, shown
 
 logger = logging.getLogger("smg_trio.access")
 
@@ -128,11 +128,11 @@ class Access:
         if self.usage is not None:
             words += f" tokens={self.usage.prompt_tokens}+{self.usage.completion_tokens}"
         if self.model:
-            words += f" model={self.model} stream" if self.streaming else f" model={self.model}"
+            words += f" model={shown(self.model)} stream" if self.streaming else f" model={shown(self.model)}"
         if self.worker_urls:
-            words += f" worker={self._workers()}"
+            words += f" worker={shown(self._workers())}"
         if self.key:
-            words += f" key={self.key}"
+            words += f" key={shown(self.key)}"
         if self.error:
             words += f" error={self.error}"
         return words + " client left" if self.client_left else words

@@ -1,8 +1,9 @@
 """How log lines look and where they go: stderr, for people or as JSON, and a file beside it.
 
 Every line carries the request's id and the worker where they are known (`core.log_context`). A record may have
-``fields``, a mapping (or `Fields`) that JSON gets as keys of their own and people as ``key=value``. Lines are written
-at once, by whoever logs: a reader of stderr that stands still stops the gateway, and nothing is lost if it dies.
+``fields``, a mapping (or `Fields`) that JSON gets as keys of their own and people as ``key=value``; a value that could
+be taken for several fields is quoted. Lines are written at once, by whoever logs: a reader of stderr that stands still
+stops the gateway, and nothing is lost if it dies.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -28,6 +30,7 @@ FILE_BYTES: Final = 100 * 1024 * 1024
 OLD_FILES: Final = 5
 quoted: Final = encode_basestring_ascii
 """A text as JSON has it."""
+_ONE_VALUE: Final = re.compile(r"""[^\s"'\[\]]+""")
 _encode: Final = json.JSONEncoder(default=str).encode
 _NAMES: Final = {"WARNING": "WARN", "CRITICAL": "ERROR"}
 _COLOURS: Final = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
@@ -128,8 +131,16 @@ class Fields(Protocol):
 
 def _words(fields: Mapping[str, Any] | Fields) -> str:
     if isinstance(fields, Mapping):
-        return "".join([f" {name}={value}" for name, value in fields.items()])
+        return "".join([f" {name}={shown(str(value))}" for name, value in fields.items()])
     return fields.words()
+
+
+def shown(value: str) -> str:
+    """A value on a line for people: as it is if it is one word without quotes and brackets, else as JSON has it.
+
+    So what a client or an operator named cannot look like further fields, or like the end of the request id.
+    """
+    return value if _ONE_VALUE.fullmatch(value) else quoted(value)
 
 
 class _Clock:
@@ -168,11 +179,11 @@ class HumanFormatter(logging.Formatter):
             message += _words(fields)
         about, request = worker.get(), request_id.get()
         if about and about not in message:
-            message += f" worker={about}"
+            message += f" worker={shown(about)}"
         if trace := trace_id.get():
             message += f" trace_id={trace}"
         if request:
-            message += f" [{request}]"
+            message += f" [{shown(request)}]"
         if not message.isprintable():
             # What a client sent must not look like lines of ours, nor speak to the terminal.
             message = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in message)

@@ -79,6 +79,18 @@ async def test_every_answer_has_one_line_streamed_or_not(tmp_path: Path, set_up:
         assert len(access_lines(out)) == expected
 
 
+async def test_a_request_id_cannot_forge_fields_of_its_line(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up()
+    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
+        forged = "a] model=secret key=admin [b"
+        for path in ("/v1/models", "/nowhere"):
+            answer = await bench.http.get(path, headers={"x-request-id": forged})
+            assert answer.headers["x-request-id"] == forged
+        lines = [line for line in out.getvalue().splitlines() if "smg_trio.access" in line]
+    assert len(lines) == 2
+    assert all(line.endswith(f" [{json.dumps(forged)}]") for line in lines)
+
+
 async def test_a_refused_request_has_one_line_with_the_reason(tmp_path: Path, set_up: SetUp) -> None:
     out = set_up(as_json=True)
     async with open_gateway(tmp_path, HELLO, api_key=("k",), max_payload_size=300) as bench:

@@ -117,6 +117,29 @@ def test_fields_are_keys_in_json_and_words_for_people(set_up: SetUp) -> None:
     assert out.getvalue().endswith(": GET / model=m tokens=3\n")
 
 
+@pytest.mark.parametrize(
+    "forged",
+    ["a] key=admin", "a key=admin status=200 [b", 'a" key=admin', "a' b", "a\tb", "[a]", "a b", " ", "]"],
+)
+def test_what_a_client_named_cannot_look_like_further_fields(set_up: SetUp, forged: str) -> None:
+    out = set_up()
+    worker = f"{forged}!"
+    log_context.request_id.set(forged)
+    log_context.worker.set(worker)
+    logger.info("said", extra={"fields": {"model": forged}})
+    log_context.request_id.set("")
+    log_context.worker.set("")
+    line = out.getvalue().partition(": ")[2].rstrip("\n")
+    assert line == f"said model={json.dumps(forged)} worker={json.dumps(worker)} [{json.dumps(forged)}]"
+
+
+@pytest.mark.parametrize("plain", ["req-0af9", "a.b:c/d", "k=v", "ipc:///run/w0,ipc:///run/w1", "ü"])
+def test_what_cannot_be_mistaken_stays_as_it_is(set_up: SetUp, plain: str) -> None:
+    out = set_up()
+    logger.info("said", extra={"fields": {"model": plain}})
+    assert out.getvalue().endswith(f": said model={plain}\n")
+
+
 def test_what_a_client_sent_cannot_look_like_a_line_nor_speak_to_the_terminal(set_up: SetUp) -> None:
     for as_json in (False, True):
         out = set_up(as_json=as_json)
