@@ -5,8 +5,8 @@ of connections and counts complete answers. CPU time is the server process's use
 
     python scripts/bench_http.py [--requests N] [--chunks N] [--connections N] [--json FILE]
 
-Servers: stock hypercorn with a Quart app, hardened hypercorn with a bare ASGI app, and the fast lane with
-httptools and with h11 (bare ASGI). Chunks are 283 bytes, 256 per stream, as a chat stream's are.
+Servers: stock hypercorn with a Quart app; this package's HTTP/1.1 with httptools, with h11, and with httptools over
+TLS (bare ASGI; TLS needs trustme). Chunks are 283 bytes, 256 per stream, as a chat stream's are.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import resource
 import socket
+import ssl
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -32,7 +33,7 @@ CHUNKS_PER_STREAM = 256
 BODY = b'{"ok": true}'
 GET = b"GET /json HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
 STREAM = GET.replace(b"/json", b"/stream")
-SERVERS = ("stock hypercorn + Quart", "hardened hypercorn", "fast lane, httptools", "fast lane, h11")
+SERVERS = ("stock hypercorn + Quart", "ours, httptools", "ours, h11", "ours, httptools over TLS")
 
 JSON_START = {
     "type": "http.response.start",
@@ -121,10 +122,26 @@ def server_process(name: str, pipe: Connection) -> None:
     """The body of one server's process."""
     if name.startswith("stock"):
         trio.run(run_stock, pipe)
-    elif name.startswith("hardened"):
-        trio.run(partial(run_ours, pipe, lane="hypercorn"))
-    else:
-        trio.run(partial(run_ours, pipe, parser=name.rsplit(" ", 1)[1]))
+        return
+    options: dict[str, Any] = {"parser": name.split(" ")[1]}
+    if speaks_tls(name):
+        context = tls_context()
+        options["ssl_context"] = lambda: context
+    trio.run(partial(run_ours, pipe, **options))
+
+
+def speaks_tls(name: str) -> bool:
+    """Whether a server of that name does."""
+    return name.endswith("TLS")
+
+
+def tls_context() -> ssl.SSLContext:
+    """A server's, with a certificate that nobody checks."""
+    import trustme
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    return context
 
 
 def read_answers(sock: socket.socket, request: bytes, end: bytes, count: int) -> None:
@@ -139,20 +156,25 @@ def read_answers(sock: socket.socket, request: bytes, end: bytes, count: int) ->
             tail = (tail + data)[-64:]
 
 
-def client_process(port: int, request: bytes, end: bytes, count: int) -> None:
+def client_process(port: int, tls: bool, request: bytes, end: bytes, count: int) -> None:
     """One load client: one connection."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            sock = context.wrap_socket(sock)
         read_answers(sock, request, end, count)
 
 
-def drive(pipe: Connection, port: int, request: bytes, end: bytes, count: int, connections: int) -> float:
+def drive(pipe: Connection, port: int, tls: bool, request: bytes, end: bytes, count: int, connections: int) -> float:
     """Runs the load and returns the server's CPU seconds for it."""
     pipe.send("cpu")
     before = pipe.recv()
     context = multiprocessing.get_context("fork")
     share = count // connections
-    clients = [context.Process(target=client_process, args=(port, request, end, share)) for _ in range(connections)]
+    arguments = (port, tls, request, end, share)
+    clients = [context.Process(target=client_process, args=arguments) for _ in range(connections)]
     for client in clients:
         client.start()
     for client in clients:
@@ -172,9 +194,10 @@ def measure(name: str, requests: int, chunks: int, connections: int) -> dict[str
     theirs.close()
     port = ours.recv()
     streams = max(connections, chunks // CHUNKS_PER_STREAM)
-    drive(ours, port, GET, BODY, connections * 20, connections)
-    request_s = drive(ours, port, GET, BODY, requests, connections)
-    stream_s = drive(ours, port, STREAM, b"0\r\n\r\n", streams, connections)
+    tls = speaks_tls(name)
+    drive(ours, port, tls, GET, BODY, connections * 20, connections)
+    request_s = drive(ours, port, tls, GET, BODY, requests, connections)
+    stream_s = drive(ours, port, tls, STREAM, b"0\r\n\r\n", streams, connections)
     ours.send("stop")
     process.join(10)
     requests = requests // connections * connections

@@ -20,8 +20,8 @@ at `GET /openapi.json`.
 
 Fields that are not listed are accepted and ignored, or are rarer ones of vLLM's. `null` is the same as leaving a field
 out. Where keys are set, everything but the endpoints marked *public* needs one: `Authorization: Bearer KEY`, or
-`x-api-key: KEY`. Every answer carries `x-request-id`. Bodies are JSON, and may be compressed:
-`Content-Encoding: gzip`, `deflate`, or `zstd` (Python 3.14, or the extra `zstd`).
+`x-api-key: KEY`. Every answer carries `x-request-id`, also one to a request that cannot be read. Bodies are JSON, and
+may be compressed: `Content-Encoding: gzip`, `deflate`, or `zstd` (Python 3.14, or the extra `zstd`).
 
 Prometheus metrics are on a port of their own: `GET /metrics` at `--prometheus-port`.
 """

@@ -22,7 +22,7 @@ import math
 from typing import Any, NamedTuple, NoReturn
 
 from smg_trio.api.sse import data_event
-from smg_trio.core.errors import BudgetExceeded, InvalidRequest, Overloaded, SmgError, Unauthorized
+from smg_trio.core.errors import InvalidRequest, Overloaded, SmgError
 from smg_trio.core.heavy_json import MAX_DEPTH, check_counts, decode_heavy, is_heavy
 
 _ENCODED_AT_ONCE = 1 << 20
@@ -89,10 +89,8 @@ def error_headers(exc: BaseException) -> Headers:
     if isinstance(fault, Overloaded):
         # HTTP knows whole seconds only; 0 would invite an immediate retry.
         headers.append(("retry-after", str(max(1, math.ceil(fault.retry_after_s)))))
-    if isinstance(fault, BudgetExceeded):
-        headers.append(("x-should-retry", "false"))  # OpenAI's and Anthropic's clients would try any other 429 again
-    if isinstance(fault, Unauthorized):
-        headers.append(("www-authenticate", "Bearer"))
+    if fault is not None:
+        headers += fault.headers.items()
     return headers
 
 

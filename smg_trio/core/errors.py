@@ -4,13 +4,16 @@ Each class carries class attributes that `api.errors` turns into a body in one p
 
 * ``code``: a stable machine-readable word (``error.code`` of the JSON body);
 * ``status``: the HTTP status if the response has not started yet;
-* ``retryable``: whether another attempt on another worker can help.
+* ``retryable``: whether another attempt on another worker can help;
+* ``headers``: what goes with the body in an HTTP response.
 
 Messages are written for the client: no tracebacks, no library class names, no prompt text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -20,6 +23,7 @@ class SmgError(Exception):
     code: ClassVar[str] = "internal_error"
     status: ClassVar[int] = 500
     retryable: ClassVar[bool] = False
+    headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -78,6 +82,7 @@ class Unauthorized(ClientFault):
 
     code = "invalid_api_key"
     status = 401
+    headers = MappingProxyType({"www-authenticate": "Bearer"})
 
 
 class Forbidden(ClientFault):
@@ -89,13 +94,6 @@ class Forbidden(ClientFault):
     def __init__(self, message: str, *, key_name: str) -> None:
         super().__init__(message)
         self.key_name = key_name
-
-
-class RequestTooLarge(ClientFault):
-    """The body is larger than the configured limit."""
-
-    code = "request_too_large"
-    status = 413
 
 
 class NotFound(ClientFault):
@@ -210,6 +208,8 @@ class BudgetExceeded(GatewayFault):
 
     code = "rate_limit_exceeded"
     status = 429
+    # OpenAI's and Anthropic's clients would try any other 429 again.
+    headers = MappingProxyType({"x-should-retry": "false"})
 
 
 class PayloadMemoryFull(Overloaded):

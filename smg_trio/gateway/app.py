@@ -11,11 +11,13 @@ import quart
 import trio
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import MethodNotAllowed as RouteNotForMethod
 from werkzeug.exceptions import NotFound as RouteNotFound
 
-from smg_trio.core.errors import ClientFault, Forbidden, NotFound, Unauthorized
+from smg_trio.core.errors import Forbidden, NotFound, Unauthorized
 from smg_trio.core.log_context import trace_id
+from smg_trio.gateway.asgi_responses import WEBSOCKET
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
@@ -23,25 +25,13 @@ from smg_trio.gateway.generation.response_socket import ResponseSocket
 from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.observability.current_trace import current as current_trace
-from smg_trio.gateway.refusals import refuse
+from smg_trio.gateway.refusals import note_answer, refuse
 from smg_trio.gateway.request_body import incoming_body
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers, preflight
 from smg_trio.gateway.security.key_ring import Access
 from smg_trio.gateway.state import Gateway
-
-
-class WrongMethod(ClientFault):
-    """The path exists, for other methods."""
-
-    code = "method_not_allowed"
-    status = 405
-
-
-class BadRequest(ClientFault):
-    """HTTP that the framework refuses."""
-
-    code = "bad_request"
+from smg_trio.http.faults import MethodNotAllowed, RequestFault
 
 
 def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
@@ -171,18 +161,18 @@ class _StreamBody(ResponseBody):
 
 def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.Response]]:
     async def view(error: HTTPException) -> quart.Response:
-        # A WebSocket to a path that has none is a GET.
         upgrade = quart.has_websocket_context()
         incoming = quart.websocket if upgrade else quart.request
-        method = "GET" if upgrade else quart.request.method
-        if method == "OPTIONS" and isinstance(error, (MethodNotAllowed, RouteNotFound)):
-            asked = incoming.headers.get("access-control-request-headers")
-            response = preflight(incoming.headers.get("origin"), gateway.origins.allowed, asked)
-            return _plain_quart_response(response)
+        method = WEBSOCKET if upgrade else quart.request.method
         headers = {name.lower(): value for name, value in incoming.headers.items()}
-        response = refuse(gateway, _fault_of(error, method, incoming.path), method, incoming.path, headers)
-        if isinstance(error, MethodNotAllowed) and error.valid_methods:
-            response.headers.append(("allow", ", ".join(sorted(error.valid_methods))))
+        if method == "OPTIONS" and isinstance(error, (RouteNotForMethod, RouteNotFound)):
+            asked = headers.get("access-control-request-headers")
+            response = preflight(headers.get("origin"), gateway.origins.allowed, asked)
+            request_id = request_id_of(headers, gateway.settings.request_id_headers)[0]
+            response.headers.append(("x-request-id", request_id))
+            note_answer(gateway, method, incoming.path, response)
+        else:
+            response = refuse(gateway, _fault_of(error, method, incoming.path), method, incoming.path, headers)
         return _plain_quart_response(response)
 
     return view
@@ -190,7 +180,7 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
 
 def _refused(gateway: Gateway, error: Exception, headers: Mapping[str, str]) -> quart.Response:
     """The answer to the present WebSocket handshake."""
-    return _plain_quart_response(refuse(gateway, error, "WEBSOCKET", quart.websocket.path, headers))
+    return _plain_quart_response(refuse(gateway, error, WEBSOCKET, quart.websocket.path, headers))
 
 
 def _plain_quart_response(response: Response) -> quart.Response:
@@ -204,9 +194,9 @@ def _plain_quart_response(response: Response) -> quart.Response:
 
 def _fault_of(error: HTTPException, method: str, path: str) -> Exception:
     if isinstance(error, RouteNotFound):
-        return NotFound(f"Invalid URL ({method} {path})")
-    if isinstance(error, MethodNotAllowed):
-        return WrongMethod(f"{method} is not allowed for {path}.")
+        return NotFound(f"Invalid URL ({'GET' if method == WEBSOCKET else method} {path})")
+    if isinstance(error, RouteNotForMethod):
+        return MethodNotAllowed(f"{method} is not allowed for {path}.", sorted(error.valid_methods or ()))
     if error.code is not None and error.code < 500:
-        return BadRequest(error.description or error.name)
+        return RequestFault(error.description or error.name)
     return RuntimeError(error.name)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from smg_trio.api.errors import error_response
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.core.random_digits import random_digits
@@ -152,12 +151,6 @@ def _failed(route: Route, request: Request, error: Exception) -> Response:
     if isinstance(error, (Unauthorized, Forbidden)) and request.incoming.unread:
         # Not even a little is read of a body without a key for it.
         headers.append(("connection", "close"))
-    return Response(status, body, headers)
-
-
-def failure(error: BaseException) -> Response:
-    """The response of a request that failed before its first byte."""
-    status, headers, body = error_response(error)
     return Response(status, body, headers)
 
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import trio
 
-from smg_trio.core.errors import PayloadMemoryFull, RequestTooLarge
+from smg_trio.core.errors import PayloadMemoryFull
 from smg_trio.gateway.body_codings import PIECE_BYTES, Unpacking
 from smg_trio.http.asgi import App, Message, Receive, Scope, Send
+from smg_trio.http.faults import RequestTooLarge
 
 InThread = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
 """Runs work in a thread."""
@@ -134,7 +135,7 @@ class IncomingBody:
     def _hold_within(self, limit: int, parts: list[bytes], before: int) -> int:
         added = sum(map(len, parts))
         if before + added > limit:
-            raise RequestTooLarge(f"The request body is larger than {limit} bytes when it is decompressed.")
+            raise RequestTooLarge(limit, " when it is decompressed")
         self.hold(added)
         return before + added
 

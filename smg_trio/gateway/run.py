@@ -31,6 +31,7 @@ from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.keep_running import keep_running
 from smg_trio.gateway.models import Located, ModelOrder, is_complete, load, locate, order_of_settings
 from smg_trio.gateway.observability.metrics_app import MetricsApp
+from smg_trio.gateway.refusals import ServerRefusals
 from smg_trio.gateway.security.certificates import Certificate
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
@@ -38,7 +39,7 @@ from smg_trio.gateway.security.file_watcher import FileWatcher
 from smg_trio.gateway.state import Gateway
 from smg_trio.history import open_history
 from smg_trio.http.asgi import App
-from smg_trio.http.listener import Lane, RunningServer, open_listeners, serve
+from smg_trio.http.listener import RunningServer, open_listeners, serve
 from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
 from smg_trio.pipeline.models import ModelCatalog
@@ -250,11 +251,11 @@ async def _serve(
             if door.files.follows:
                 await serving.start(door.files.read_on_hangup)
         metrics_server: RunningServer = await serving.start(
-            _serve_one, MetricsApp(gateway), metrics_listeners, ServerLimits(), "fast", metrics_end, None
+            _serve_one, gateway, MetricsApp(gateway), metrics_listeners, ServerLimits(), metrics_end, None
         )
         async with trio.open_nursery() as http:
             server: RunningServer = await http.start(
-                _serve_one, app, listeners, limits, cast(Lane, settings.http_lane), http_end, door.certificate
+                _serve_one, gateway, app, listeners, limits, http_end, door.certificate
             )
             gateway.metrics.follow_server(server.statistics)
             level = logging.WARNING if exposures(settings, door.keys) else logging.INFO
@@ -270,17 +271,27 @@ async def _serve(
 
 
 async def _serve_one(
+    gateway: Gateway,
     app: App,
     listeners: list[trio.SocketListener],
     limits: ServerLimits,
-    lane: Lane,
     end: Shutdown,
     certificate: Certificate | None,
     *,
     task_status: trio.TaskStatus[RunningServer],
 ) -> None:
     context = None if certificate is None else certificate.context
-    await serve(app, listeners, limits=limits, lane=lane, shutdown=end, ssl_context=context, task_status=task_status)
+    refusals = ServerRefusals(gateway)
+    await serve(
+        app,
+        listeners,
+        limits=limits,
+        shutdown=end,
+        ssl_context=context,
+        answer_fault=refusals.answer,
+        on_fault=refusals.note,
+        task_status=task_status,
+    )
 
 
 async def _watch_signals(shutdown: GatewayShutdown, *, task_status: trio.TaskStatus[None]) -> None:

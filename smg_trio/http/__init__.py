@@ -1,8 +1,8 @@
-"""The HTTP server under the gateway's app: limits, listeners, an HTTP/1.1 lane of its own, hypercorn for the rest.
+"""The HTTP server under the gateway's app: limits, listeners, HTTP/1.1 of its own, hypercorn for the rest.
 
-`serve` runs an ASGI 3 app (without lifespan) on the sockets of `open_listeners`. Plain HTTP/1.1 is read by the
-fast lane (`http1`); WebSocket, HTTP/2 and TLS go to hypercorn's protocols on a hardened TCP server, which is
-also the fallback for everything (``lane="hypercorn"``).
+`serve` runs an ASGI 3 app (without lifespan) on the sockets of `open_listeners`. HTTP/1.1, with and without TLS, is
+read by `http1`, handshakes of WebSockets too; those then, and HTTP/2, are spoken by hypercorn's protocols
+(`tcp_server`).
 
 A client that closes its sending side is taken to be gone (`ServerLimits.answer_half_closed` changes that).
 """
@@ -13,7 +13,6 @@ from smg_trio.http.faults import RequestFault, RequestTooLarge
 from smg_trio.http.h1.exchange import CANCEL_ON_DISCONNECT, WRITE_BODY
 from smg_trio.http.listener import (
     ALPN_PROTOCOLS,
-    Lane,
     RunningServer,
     SslContext,
     open_listeners,
@@ -29,7 +28,6 @@ __all__ = [
     "WRITE_BODY",
     "App",
     "ClientGone",
-    "Lane",
     "Message",
     "Receive",
     "RequestFault",

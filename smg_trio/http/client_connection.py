@@ -1,21 +1,28 @@
-"""What the server knows of every open connection, whichever protocol speaks on it.
+"""What the server knows of every open connection, whichever protocol speaks on it, and how its bytes come and go.
 
 A `ClientConnection` holds the socket, the connection's cancel scope and its two deadlines. Deadlines are plain numbers
 that one task per server looks at (`ServerLimits.tick_s`): moving one costs an attribute store, where a timer
 task or a cancel scope per request costs tens of microseconds.
+
+The socket is non-blocking, and under TLS an `ssl.SSLSocket`, so that both are read and written in the same way. What
+could not be sent at once under TLS must be sent next, the very same bytes (OpenSSL's SSL_write(3)).
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 from contextlib import suppress
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 import trio
 
-from smg_trio.http.faults import RequestFault, RequestTimeout
+from smg_trio.http.faults import NOTHING_READ, RequestTimeout
 
+WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What sending and receiving raise where a blocking socket would wait."""
+_TLS_RECORD: Final = 16 * 1024
 _MOST_DISCARDED: Final = 256 * 1024
 _DISCARD_PIECE: Final = 64 * 1024
 _PAUSE_S: Final = 1.0
@@ -35,26 +42,42 @@ class ClientGone(OSError):
     """The client has left: nothing more can be sent to it."""
 
 
+class Handover(NamedTuple):
+    """A connection that another protocol is to speak from here on.
+
+    Attributes:
+        handshake: that of a WebSocket; none for HTTP/2.
+        received: the bytes of HTTP/2 that were read.
+    """
+
+    handshake: bytes = b""
+    received: bytes = b""
+
+
 class ClientConnection:
     """One accepted connection.
 
     Attributes:
         sock: the non-blocking socket; this object closes it.
+        secure: it speaks TLS, and ``sock`` is an `ssl.SSLSocket`.
         scope: cancelling it ends the connection.
         idle: no request is being read or answered, so closing loses nothing.
         read_deadline, write_deadline: monotonic seconds; ``inf`` while nothing is awaited.
         timeout_answer: what to answer if ``read_deadline`` passes; ``None`` closes silently.
         body_scope: what is cancelled then instead of ``scope``, while a request's body is read.
         fault: what is to be answered after ``scope`` was cancelled by a deadline.
+        asked: what was read of the request that ``fault`` is about.
     """
 
     __slots__ = (
+        "asked",
         "body_scope",
         "client",
         "fault",
         "idle",
         "read_deadline",
         "scope",
+        "secure",
         "server",
         "sock",
         "timeout_answer",
@@ -63,6 +86,7 @@ class ClientConnection:
 
     def __init__(self, sock: socket.socket, client: Address | None, server: Address | None) -> None:
         self.sock = sock
+        self.secure = False
         self.client = client
         self.server = server
         self.scope = trio.CancelScope()
@@ -71,7 +95,64 @@ class ClientConnection:
         self.write_deadline = inf
         self.timeout_answer: str | None = None
         self.body_scope: trio.CancelScope | None = None
-        self.fault: RequestFault | None = None
+        self.fault: RequestTimeout | None = None
+        self.asked = NOTHING_READ
+
+    async def start_tls(self, context: ssl.SSLContext, timeout_s: float) -> str | None:
+        """Do the server's part of the TLS handshake within ``timeout_s``; the protocol that ALPN chose, if any.
+
+        Raises:
+            OSError: it failed; an `ssl.SSLError` says why. Failed or cancelled, the link can only be closed.
+        """
+        self.read_deadline = trio.current_time() + timeout_s
+        self.sock = secure = context.wrap_socket(self.sock, server_side=True, do_handshake_on_connect=False)
+        self.secure = True
+        while True:
+            try:
+                secure.do_handshake()
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(secure)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(secure)
+            else:
+                self.read_deadline = inf
+                return secure.selected_alpn_protocol()
+
+    async def receive(self, size: int) -> bytes:
+        """At most ``size`` bytes; none if the client sends no more.
+
+        Raises:
+            OSError: the connection has ended in another way.
+        """
+        sock = self.sock
+        if self.secure:
+            return await _receive_decrypted(cast(ssl.SSLSocket, sock), min(size, _TLS_RECORD))
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                return sock.recv(size)
+            except BlockingIOError:
+                continue
+
+    async def send_all(self, data: bytes, timeout_s: float) -> None:
+        """Send ``data``, waiting for the client to read. A client that takes no byte for ``timeout_s`` is cut.
+
+        Raises:
+            ClientGone: the client has left.
+        """
+        rest = memoryview(data)
+        try:
+            while rest:
+                self.write_deadline = trio.current_time() + timeout_s
+                await trio.lowlevel.wait_writable(self.sock)
+                try:
+                    rest = rest[self.sock.send(rest) :]
+                except WOULD_BLOCK:
+                    continue
+                except OSError as error:
+                    raise ClientGone from error
+        finally:
+            self.write_deadline = inf
 
     def check_deadlines(self, now: float) -> None:
         """Cancels the connection, or the reading of a body, if one of its deadlines has passed."""
@@ -92,7 +173,7 @@ class ClientConnection:
     def has_bytes(self) -> bool:
         """Whether bytes lie unread in the kernel."""
         try:
-            return bool(self.sock.recv(1, socket.MSG_PEEK))
+            return bool(socket.socket.recv(self.sock, 1, socket.MSG_PEEK))  # an SSLSocket's own cannot peek
         except OSError:
             return False
 
@@ -103,28 +184,51 @@ class ClientConnection:
         what it sends is read and thrown away; the rest is left to push back on it, until it leaves or `seconds` are
         over. Nobody else may be reading. Raises nothing.
         """
+        self.end_sending()
         with trio.move_on_after(seconds), suppress(OSError):
-            self.sock.shutdown(socket.SHUT_WR)
             left = _MOST_DISCARDED
             while left > 0:
                 await trio.lowlevel.wait_readable(self.sock)
-                with suppress(BlockingIOError):
+                with suppress(*WOULD_BLOCK):
                     data = self.sock.recv(_DISCARD_PIECE)
                     if not data:
                         return
                     left -= len(data)
             await trio.sleep(_PAUSE_S)
 
-    def send_last(self, data: bytes) -> None:
-        """Offers a last answer to the kernel, without waiting."""
-        try:
-            self.sock.send(data)
+    def send_last(self, data: bytes, *, plain: bool = False) -> None:
+        """Offers a last answer to the kernel, without waiting; ``plain``: as it is, though the link speaks TLS."""
+        with suppress(OSError):
+            if plain:
+                socket.socket.send(self.sock, data)
+            else:
+                self.sock.send(data)
+        self.end_sending()
+
+    def end_sending(self) -> None:
+        """Say that nothing more comes: under TLS a close_notify, then a FIN. What is received after that is raw."""
+        if isinstance(self.sock, ssl.SSLSocket):
+            with suppress(OSError, ValueError):  # ValueError: there was no handshake, or this was called before
+                self.sock.unwrap()
+        with suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
 
     def close(self) -> None:
         """Closes the socket; harmless when repeated."""
         if self.sock.fileno() >= 0:
+            if self.secure:
+                self.end_sending()
             trio.lowlevel.notify_closing(self.sock)
             self.sock.close()
+
+
+async def _receive_decrypted(sock: ssl.SSLSocket, size: int) -> bytes:
+    while True:
+        if not sock.pending():  # at most the rest of one record, which the kernel knows nothing of
+            await trio.lowlevel.wait_readable(sock)
+        try:
+            return sock.recv(size)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            continue
+        except ssl.SSLWantWriteError:
+            await trio.lowlevel.wait_writable(sock)

@@ -1,20 +1,23 @@
-"""What the server itself answers when a request never reaches the app, or cannot be read to its end. Pure.
+"""What goes wrong with a request before the app has it, or while its body is read. Pure.
 
-Each fault is a `ClientFault` with its own ``status`` and ``code``. `error_response` makes the bytes: the
-body has the shape OpenAI clients parse, and the connection is closed after it, because after any of these
-the server no longer knows where the next request would begin.
+A protocol says what went wrong: it raises a `RequestFault`, whose class holds status and code. How the answer looks is
+for the owner of the responses to say, who is told of every answer too: see `FaultAnswers`, and `serve`. The connection
+is closed after it, because after any of these the server no longer knows where the next request would begin.
 """
 
 from __future__ import annotations
 
-import json
-from http import HTTPStatus
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from smg_trio.core.errors import ClientFault, SmgError
+from smg_trio.http.asgi import Headers
 
 
 class RequestFault(ClientFault):
-    """The request breaks HTTP/1.1 framing or syntax."""
+    """The request breaks HTTP framing or syntax."""
 
     code = "bad_request"
 
@@ -32,8 +35,8 @@ class RequestTooLarge(RequestFault):
     code = "request_too_large"
     status = 413
 
-    def __init__(self, max_body_bytes: int) -> None:
-        super().__init__(f"The request body is larger than {max_body_bytes} bytes.")
+    def __init__(self, max_body_bytes: int, when: str = "") -> None:
+        super().__init__(f"The request body is larger than {max_body_bytes} bytes{when}.")
 
 
 class ExpectationFailed(RequestFault):
@@ -43,6 +46,14 @@ class ExpectationFailed(RequestFault):
     status = 417
 
 
+class WebSocketVersionRefused(RequestFault):
+    """A WebSocket handshake of a version other than 13."""
+
+    code = "websocket_version_not_supported"
+    status = 426
+    headers = MappingProxyType({"sec-websocket-version": "13", "upgrade": "websocket"})
+
+
 class HeadersTooLarge(RequestFault):
     """The request head has too many bytes or lines."""
 
@@ -50,11 +61,15 @@ class HeadersTooLarge(RequestFault):
     status = 431
 
 
-class MethodRefused(RequestFault):
-    """A method that HTTP has and no resource of this server allows."""
+class MethodNotAllowed(RequestFault):
+    """The path exists for other methods, or no path allows the method."""
 
     code = "method_not_allowed"
     status = 405
+
+    def __init__(self, message: str, allowed: Sequence[str]) -> None:
+        super().__init__(message)
+        self.headers = {"allow": ", ".join(allowed)}
 
 
 class MethodUnknown(RequestFault):
@@ -86,27 +101,64 @@ class AppFailed(SmgError):
         super().__init__("The server had an error while processing the request.")
 
 
-def error_body(fault: SmgError) -> bytes:
-    """The JSON body of a fault, in OpenAI's shape."""
-    kind = "server_error" if fault.status in {500, 503} else "invalid_request_error"
-    error = {"message": fault.message, "type": kind, "param": None, "code": fault.code}
-    return json.dumps({"error": error}).encode()
+@dataclass(frozen=True, slots=True)
+class PartialRequest:
+    """As much as was read of a request that the app does not answer; nothing of it has to be valid.
+
+    Attributes:
+        method: ``WEBSOCKET`` for a WebSocket handshake; empty if it was not read.
+        path: empty if it was not read.
+        headers: lower-case names.
+    """
+
+    method: str = ""
+    path: str = ""
+    headers: Sequence[tuple[bytes, bytes]] = ()
 
 
-def error_headers(body: bytes) -> list[tuple[bytes, bytes]]:
-    """Response headers that go with `error_body`; they end the connection."""
-    return [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
+NOTHING_READ: Final = PartialRequest()
 
 
-def error_response(fault: SmgError, *, head_only: bool = False) -> bytes:
-    """A whole HTTP/1.1 response for a fault; ``head_only`` leaves out the body (HEAD requests)."""
-    body = error_body(fault)
-    lines = [f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}\r\n".encode()]
-    lines += [b"%b: %b\r\n" % header for header in error_headers(body)]
-    if fault.status == 405:
-        lines.append(b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n")
-    return b"".join(lines) + b"\r\n" + (b"" if head_only else body)
+class FaultAnswer(NamedTuple):
+    """The answer to a fault. Its headers say nothing of length, date and connection."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+AnswerFault = Callable[[SmgError, PartialRequest], FaultAnswer]
+OnFault = Callable[[SmgError, PartialRequest, FaultAnswer], None]
+
+
+def plain_answer(fault: SmgError, request: PartialRequest) -> FaultAnswer:
+    """The fault's message as plain text, for a server whose owner has nothing better to say."""
+    headers = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
+    headers.append((b"content-type", b"text/plain; charset=utf-8"))
+    return FaultAnswer(fault.status, headers, fault.message.encode())
+
+
+def tell_nobody(fault: SmgError, request: PartialRequest, answer: FaultAnswer) -> None:
+    """For a server whose owner does not care."""
+
+
+class FaultAnswers:
+    """Makes the answers to one server's faults, and counts them.
+
+    Attributes:
+        count: how many there were.
+    """
+
+    __slots__ = ("_answer", "_on_fault", "count")
+
+    def __init__(self, answer: AnswerFault = plain_answer, on_fault: OnFault = tell_nobody) -> None:
+        self._answer = answer
+        self._on_fault = on_fault
+        self.count = 0
+
+    def to(self, fault: SmgError, request: PartialRequest) -> FaultAnswer:
+        """The answer to `fault`, which is about to be given."""
+        self.count += 1
+        answer = self._answer(fault, request)
+        self._on_fault(fault, request, answer)
+        return answer

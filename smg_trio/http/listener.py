@@ -1,5 +1,8 @@
 """Opens listening sockets, accepts connections and runs them until the server is told to end.
 
+Every connection is read by `http1` first, after its TLS handshake if it has one, unless ALPN has chosen HTTP/2. What
+turns out to be HTTP/2 or a WebSocket is handed to hypercorn's protocols (`tcp_server`).
+
 The task tree of one `serve`: one accept task per listener, one task that looks at deadlines, one that
 watches for departed clients, one that waits for the shutdown, and one task per connection. A connection's
 failure is logged and ends that connection only.
@@ -13,25 +16,36 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Literal
+from contextlib import suppress
+from typing import Final
 
 import trio
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.http.asgi import App
-from smg_trio.http.client_connection import Address, ClientConnection, ClientGone, address_of
+from smg_trio.http.client_connection import Address, ClientConnection, ClientGone, Handover, address_of
 from smg_trio.http.disconnect_watch import DisconnectWatch
-from smg_trio.http.faults import RequestFault, TooManyConnections, error_response
+from smg_trio.http.faults import (
+    NOTHING_READ,
+    AnswerFault,
+    FaultAnswers,
+    OnFault,
+    PartialRequest,
+    RequestFault,
+    TooManyConnections,
+    plain_answer,
+    tell_nobody,
+)
 from smg_trio.http.h1.connection import Http1Connection
-from smg_trio.http.h1.context import LaneContext
+from smg_trio.http.h1.context import Http1Context
 from smg_trio.http.h1.parsers import ParserName, head_parser_factory
+from smg_trio.http.h1.response import encode_answer
 from smg_trio.http.hypercorn.tcp_server import HypercornHost
 from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
 from smg_trio.http.statistics import ServerStatistics
 
 LOGGER = logging.getLogger("smg_trio.http")
-Lane = Literal["fast", "hypercorn"]
 SslContext = Callable[[], ssl.SSLContext]
 """The context of the next connection; it offers `ALPN_PROTOCOLS`."""
 ALPN_PROTOCOLS = ["h2", "http/1.1"]
@@ -39,6 +53,7 @@ ALPN_PROTOCOLS = ["h2", "http/1.1"]
 _ACCEPT_BATCH = 64
 _CAPACITY_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 _CAPACITY_PAUSE_S = 0.1
+_PLAIN_HTTP: Final = "This port speaks TLS: use https:// in place of http://."
 
 
 async def open_listeners(host: str, port: int, *, backlog: int = 2048) -> list[trio.SocketListener]:
@@ -124,10 +139,11 @@ async def serve(
     listeners: Sequence[trio.SocketListener],
     *,
     limits: ServerLimits | None = None,
-    lane: Lane = "fast",
     parser: ParserName = "auto",
     shutdown: Shutdown | None = None,
     ssl_context: SslContext | None = None,
+    answer_fault: AnswerFault = plain_answer,
+    on_fault: OnFault = tell_nobody,
     task_status: trio.TaskStatus[RunningServer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves ``app`` (ASGI 3, without lifespan) until ``shutdown`` has run its course.
@@ -136,11 +152,11 @@ async def serve(
         app: called once per HTTP request or WebSocket.
         listeners: closed when draining begins, and in any case on return.
         limits: sizes and times; the defaults if not given.
-        lane: ``"fast"``: plain HTTP/1.1 is read by this package and the rest handed to hypercorn.
-            ``"hypercorn"``: hypercorn's own protocols read everything.
-        parser: what reads request heads in the fast lane; ``"auto"`` is httptools where it is installed.
+        parser: what reads the header lines of HTTP/1.1; ``"auto"`` is httptools where it is installed.
         shutdown: how the caller ends the server; without it only cancellation does.
-        ssl_context: serve TLS (always through hypercorn); asked for each connection, so that it may change.
+        ssl_context: serve TLS; asked for each connection, so that it may change.
+        answer_fault: makes the answer to what goes wrong before the app has a request, or where it does not answer.
+        on_fault: told of each such answer.
         task_status: started with a `RunningServer`.
 
     Raises:
@@ -149,7 +165,7 @@ async def serve(
     Cancellation closes every socket at once; requests in flight are cancelled.
     """
     shutdown = shutdown or Shutdown()
-    server = _Server(app, limits or ServerLimits(), lane, parser, ssl_context)
+    server = _Server(app, limits or ServerLimits(), parser, ssl_context, FaultAnswers(answer_fault, on_fault))
     names = [address_of(listener.socket.getsockname()) for listener in listeners]
     running = RunningServer(server, [name for name in names if name is not None])
     try:
@@ -164,14 +180,16 @@ async def serve(
 class _Server:
     """The state all connections of one `serve` share."""
 
-    def __init__(self, app: App, limits: ServerLimits, lane: Lane, parser: ParserName, tls: SslContext | None) -> None:
+    def __init__(
+        self, app: App, limits: ServerLimits, parser: ParserName, tls: SslContext | None, faults: FaultAnswers
+    ) -> None:
         self.limits = limits
-        self.lane = lane
         self.tls = tls
+        self.faults = faults
         self.links: set[ClientConnection] = set()
         self.departures = DisconnectWatch()
-        self.hypercorn = HypercornHost(app, limits)
-        self.context = LaneContext(app, limits, head_parser_factory(parser), self.departures)
+        self.hypercorn = HypercornHost(app, limits, faults)
+        self.context = Http1Context(app, limits, head_parser_factory(parser), self.departures, faults)
         self.accepted = 0
         self.refused = 0
         self.handed_over = 0
@@ -185,7 +203,7 @@ class _Server:
             connections_refused=self.refused,
             connections_handed_over=self.handed_over,
             requests=self.context.requests,
-            faults=self.context.faults,
+            faults=self.faults.count,
         )
 
     def close(self) -> None:
@@ -291,18 +309,20 @@ class _Server:
         fault = TooManyConnections(f"The server has {self.limits.max_connections} connections open.")
         with sock:
             if self.tls is None:
-                try:
-                    sock.send(error_response(fault))
-                except OSError:
-                    return
+                answer = self._encoded(fault, NOTHING_READ)
+                with suppress(OSError):
+                    sock.send(answer)
+
+    def _encoded(self, fault: RequestFault, asked: PartialRequest) -> bytes:
+        answer = self.faults.to(fault, asked)
+        return encode_answer(answer, self.context.date_line(), head_only=asked.method == "HEAD")
 
     async def _run_link(self, link: ClientConnection) -> None:
         try:
             with link.scope:
                 await self._speak(link)
             if link.fault is not None:
-                self.context.faults += 1
-                link.send_last(error_response(link.fault))
+                link.send_last(self._encoded(link.fault, link.asked))
         except* (ClientGone, RequestFault):
             pass
         except* Exception:
@@ -312,16 +332,21 @@ class _Server:
             link.close()
 
     async def _speak(self, link: ClientConnection) -> None:
-        if self.lane == "fast" and self.tls is None:
-            received = await Http1Connection(link, self.context).run()
-            if received is None:
-                return
+        handover: Handover | None
+        if self.tls is not None and await self._start_tls(link, self.tls()) == "h2":
+            handover = Handover()
         else:
-            received = b""
-        self.handed_over += 1
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(link.sock))
-        if self.tls is None:
-            await self.hypercorn.run(link, stream, received)
-        else:
-            secure = trio.SSLStream(stream, self.tls(), server_side=True, https_compatible=True)
-            await self.hypercorn.run(link, secure)
+            handover = await Http1Connection(link, self.context).run()
+        if handover is not None:
+            self.handed_over += 1
+            await self.hypercorn.run(link, handover)
+
+    async def _start_tls(self, link: ClientConnection, context: ssl.SSLContext) -> str | None:
+        """The protocol that ALPN chose, if any. Raises ClientGone if there is no TLS to be had with the client."""
+        try:
+            return await link.start_tls(context, self.limits.head_timeout_s)
+        except OSError as error:
+            if isinstance(error, ssl.SSLError) and error.reason == "HTTP_REQUEST":
+                link.send_last(self._encoded(RequestFault(_PLAIN_HTTP), NOTHING_READ), plain=True)
+                await link.linger(self.limits.linger_timeout_s)
+            raise ClientGone from error

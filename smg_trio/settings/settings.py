@@ -277,7 +277,7 @@ class Settings:
     )  # fmt: skip
     http_lane: str = _option(
         "fast",
-        "'fast' reads plain HTTP/1.1 itself; 'hypercorn' leaves everything to hypercorn.",
+        "No effect; accepted for settings of earlier versions: the gateway reads all HTTP/1.1 itself.",
         "HTTP",
         choices=("fast", "hypercorn"),
     )

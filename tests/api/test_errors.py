@@ -22,11 +22,11 @@ from smg_trio.core.errors import (
     NoReadyWorker,
     Overloaded,
     ProtocolViolation,
-    RequestTooLarge,
     ShuttingDown,
     SmgError,
     Unauthorized,
 )
+from smg_trio.http.faults import RequestTooLarge
 
 
 def body_of(exc: BaseException) -> dict[str, object]:
@@ -43,7 +43,7 @@ def body_of(exc: BaseException) -> dict[str, object]:
         (ContextLengthExceeded("long"), 400, "invalid_request_error", "context_length_exceeded", None),
         (ModelNotFound("x"), 404, "invalid_request_error", "model_not_found", "model"),
         (Conflict("taken"), 409, "invalid_request_error", "conflict", None),
-        (RequestTooLarge("big"), 413, "invalid_request_error", "request_too_large", None),
+        (RequestTooLarge(10), 413, "invalid_request_error", "request_too_large", None),
         (Unauthorized("key"), 401, "authentication_error", "invalid_api_key", None),
         (Overloaded("full"), 429, "rate_limit_error", "overloaded", None),
         (EngineRejected("bad"), 500, "server_error", "engine_rejected", None),

@@ -211,6 +211,7 @@ async def open_gateway(
     model_defaults: dict[str, object] | None = None,
     model_config: dict[str, object] | None = None,
     connect: bool = True,
+    http2: bool = False,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
     """Run a gateway in this process, with one engine per worker; cancelled at the end of the block.
@@ -226,6 +227,7 @@ async def open_gateway(
         model_defaults: entries of the model's own generation_config.json.
         model_config: entries of its config.json.
         connect: whether engines are started and waited for.
+        http2: whether the client speaks HTTP/2, and nothing else.
         settings: of the gateway.
     """
     notation = (says if isinstance(says, str) else "") + words
@@ -272,7 +274,9 @@ async def open_gateway(
             running: RunningGateway = await nursery.start(run)
             scheme = "https" if "tls_cert_path" in settings else "http"
             base_url = f"{scheme}://127.0.0.1:{running.server.port}"
-            async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S, verify=False) as http:
+            async with httpx.AsyncClient(
+                base_url=base_url, timeout=PATIENCE_S, verify=False, http1=not http2, http2=http2
+            ) as http:
                 bench = Bench(
                     base_url=base_url,
                     metrics_url=f"http://127.0.0.1:{running.metrics_server.port}/metrics",

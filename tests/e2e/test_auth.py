@@ -20,9 +20,9 @@ def path_of(route: Route) -> str:
     return re.sub(r"<[^>]*>", "x", route.path)
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_every_route_but_the_probes_needs_the_key(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, api_key=(KEY,), http_lane=lane) as bench:
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+async def test_every_route_but_the_probes_needs_the_key(tmp_path: Path, http2: bool) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False, api_key=(KEY,), http2=http2) as bench:
         for route in ROUTES:
             answer = await bench.http.request(
                 route.method, path_of(route), content=b"{}" if route.method == "POST" else None
@@ -98,9 +98,8 @@ TARGETS = [
 ]
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_no_other_spelling_of_a_path_gets_around_the_key(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, api_key=(KEY,), http_lane=lane) as bench:
+async def test_no_other_spelling_of_a_path_gets_around_the_key(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, api_key=(KEY,)) as bench:
         body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
         for target in TARGETS:
             head = (

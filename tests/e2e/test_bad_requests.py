@@ -139,9 +139,9 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_unknown_routes_and_methods_are_json_errors(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, http_lane=lane) as bench:
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+async def test_unknown_routes_and_methods_are_json_errors(tmp_path: Path, http2: bool) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False, http2=http2) as bench:
         for method, path, status in ROUTES:
             answer = await bench.http.request(method, bench.base_url + path, json={})
             error_of(answer, status)
@@ -150,9 +150,9 @@ async def test_unknown_routes_and_methods_are_json_errors(tmp_path: Path, lane: 
                 assert answer.headers["allow"]
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_a_body_over_the_limit_is_a_413(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, max_payload_size=1000, http_lane=lane) as bench:
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+async def test_a_body_over_the_limit_is_a_413(tmp_path: Path, http2: bool) -> None:
+    async with open_gateway(tmp_path, HELLO, max_payload_size=1000, http2=http2) as bench:
         body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "x" * 2000}]}).encode()
 
         async def pieces() -> Any:
@@ -241,9 +241,8 @@ ASKED_TO_CLOSE = [
 ]
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_a_connection_that_was_asked_to_close_is_closed(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, http_lane=lane) as bench:
+async def test_a_connection_that_was_asked_to_close_is_closed(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO) as bench:
         for asked in ASKED_TO_CLOSE * 3:
             async with await connect(bench.port) as stream:
                 await stream.send_all(asked)

@@ -71,9 +71,9 @@ async def ask(bench: Bench, route: Route, key: str) -> httpx.Response:
     return await bench.http.request(route.method, path_of(route), content=body, headers=headers)
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_each_route_opens_to_the_keys_it_is_meant_for(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, http_lane=lane, **KEYS) as bench:
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+async def test_each_route_opens_to_the_keys_it_is_meant_for(tmp_path: Path, http2: bool) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False, http2=http2, **KEYS) as bench:
         for route in ROUTES:
             for key in ("", "unknown", "models-key", "user-key", "admin:key"):
                 answer = await ask(bench, route, key)

@@ -66,9 +66,9 @@ async def begin_stream(bench: Bench, key: str = "a-key", path: str = "/v1/chat/c
 # ---- requests in flight --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_one_request_too_many_is_refused_and_a_departure_makes_room(tmp_path: Path, lane: str) -> None:
-    async with limited_gateway(tmp_path, ENDLESS, alice="max_concurrent_requests = 2", engine=SLOW, http_lane=lane) as (
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+async def test_one_request_too_many_is_refused_and_a_departure_makes_room(tmp_path: Path, http2: bool) -> None:
+    async with limited_gateway(tmp_path, ENDLESS, alice="max_concurrent_requests = 2", engine=SLOW, http2=http2) as (
         bench,
         _,
     ):
@@ -169,10 +169,9 @@ async def test_what_costs_the_gateway_alone_needs_room_too_and_what_ends_it_does
             assert (await bench.http.post(path, json=body, headers=ALICE)).status_code != 429, path
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
-async def test_a_request_counts_while_its_body_arrives(tmp_path: Path, lane: str, path: str) -> None:
-    async with limited_gateway(tmp_path, HELLO, alice="max_concurrent_requests = 1", http_lane=lane) as (bench, _):
+async def test_a_request_counts_while_its_body_arrives(tmp_path: Path, path: str) -> None:
+    async with limited_gateway(tmp_path, HELLO, alice="max_concurrent_requests = 1") as (bench, _):
         body = chat_body() if "chat" in path else {"prompt": "hi"}
         whole = post(path, body, "Authorization: Bearer a-key")
         meter = bench.gateway.meters.of(next(h for h in bench.gateway.keys.holders if h.name == "alice"))

@@ -265,13 +265,6 @@ async def test_watchers_see_the_drain_and_do_not_hold_the_gateway(tmp_path: Path
         assert trio.current_time() - began < 5
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_the_feed_works_in_both_lanes(tmp_path: Path, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, http_lane=lane) as bench, watch(bench) as socket:
-        await next_of(socket)
-        await next_of(socket)
-
-
 async def test_a_websocket_to_a_path_that_has_none_is_refused_with_a_body(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO, connect=False) as bench:
         for path, status in (("/nowhere", 404), ("/dashboard", 400)):

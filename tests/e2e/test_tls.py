@@ -63,10 +63,9 @@ def the_version(answer: httpx.Response, http2: bool) -> bool:
 
 
 @versions
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_answers_come_whole_and_streamed(tmp_path: Path, authority: Authority, http2: bool, lane: str) -> None:
+async def test_answers_come_whole_and_streamed(tmp_path: Path, authority: Authority, http2: bool) -> None:
     async with (
-        open_gateway(tmp_path, HELLO, http_lane=lane, **authority.settings) as bench,
+        open_gateway(tmp_path, HELLO, **authority.settings) as bench,
         client_of(bench, authority, http2=http2) as client,
     ):
         whole = await client.post("/v1/chat/completions", json=chat_body())
@@ -210,9 +209,8 @@ async def test_a_websocket_works(tmp_path: Path, authority: Authority) -> None:
         assert "Hello world" in message
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_plain_http_is_told_to_use_tls(tmp_path: Path, authority: Authority, lane: str) -> None:
-    async with open_gateway(tmp_path, HELLO, http_lane=lane, **authority.settings) as bench:
+async def test_plain_http_is_told_to_use_tls(tmp_path: Path, authority: Authority) -> None:
+    async with open_gateway(tmp_path, HELLO, **authority.settings) as bench:
         for start in (post("/v1/chat/completions", chat_body()), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"):
             async with await connect(bench.port) as stream:
                 await stream.send_all(start)

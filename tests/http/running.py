@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import h11
 import trio
 
+from smg_trio.api.errors import error_response
+from smg_trio.core.errors import SmgError
 from smg_trio.http import (
+    ALPN_PROTOCOLS,
     App,
     Message,
     Receive,
@@ -24,27 +31,80 @@ from smg_trio.http import (
     open_listeners,
     serve,
 )
+from smg_trio.http.faults import FaultAnswer, PartialRequest
+from tests.certificates import Authority
 
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 PATIENCE_S = 5.0
 GET = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 
 
+_CLIENT_CONTEXTS: WeakKeyDictionary[RunningServer, ssl.SSLContext] = WeakKeyDictionary()
+
+
+@cache
+def _authority() -> Authority:
+    return Authority(Path(tempfile.mkdtemp(prefix="smg-trio-tls")))
+
+
+def server_context() -> ssl.SSLContext:
+    """What a server with TLS greets with."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(_authority().cert, _authority().key)
+    context.set_alpn_protocols(ALPN_PROTOCOLS)
+    return context
+
+
+def client_context(*protocols: str) -> ssl.SSLContext:
+    """Of a client that trusts that server; ``protocols``: what it offers by ALPN."""
+    context = _authority().trusting()
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    return context
+
+
 @asynccontextmanager
-async def running_server(app: App, *, shutdown: Shutdown | None = None, **options: Any) -> AsyncIterator[RunningServer]:
-    """Serves ``app`` on a free port of the loopback; cut at the end of the block."""
+async def running_server(
+    app: App, *, shutdown: Shutdown | None = None, tls: bool = False, **options: Any
+) -> AsyncIterator[RunningServer]:
+    """Serves ``app`` on a free port of the loopback; cut at the end of the block. ``tls``: `connect` speaks it too."""
     shutdown = shutdown or Shutdown()
     listeners = await open_listeners("127.0.0.1", 0)
+    if tls:
+        context = server_context()
+        options["ssl_context"] = lambda: context
+    options = {"answer_fault": json_answer} | options
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve, app, listeners, shutdown=shutdown, **options))
+        server: RunningServer = await nursery.start(partial(serve, app, listeners, shutdown=shutdown, **options))
+        if tls:
+            _CLIENT_CONTEXTS[server] = client_context("http/1.1")
+        yield server
         shutdown.cut()
 
 
-async def connect(server: RunningServer) -> trio.SocketStream:
-    """A connection to the server."""
-    return await trio.open_tcp_stream("127.0.0.1", server.port)
+def json_answer(fault: SmgError, asked: PartialRequest) -> FaultAnswer:
+    """As the gateway answers, but for ids."""
+    status, headers, body = error_response(fault)
+    return FaultAnswer(status, [(name.encode(), value.encode()) for name, value in headers], body)
 
 
-async def read_to_end(stream: trio.SocketStream) -> bytes:
+def is_tls(server: RunningServer) -> bool:
+    """Whether it was started with ``tls``."""
+    return server in _CLIENT_CONTEXTS
+
+
+async def connect(server: RunningServer) -> Stream:
+    """A connection to the server, after its TLS handshake if it has one."""
+    plain = await trio.open_tcp_stream("127.0.0.1", server.port)
+    context = _CLIENT_CONTEXTS.get(server)
+    if context is None:
+        return plain
+    stream = trio.SSLStream(plain, context, server_hostname="localhost", https_compatible=True)
+    await stream.do_handshake()
+    return stream
+
+
+async def read_to_end(stream: Stream) -> bytes:
     """All that comes until the server closes; a reset counts as the end."""
     data = b""
     with trio.fail_after(PATIENCE_S):
@@ -85,7 +145,7 @@ class Answer:
 class Conversation:
     """An h11 client on one connection, for whole responses."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.parser = h11.Connection(h11.CLIENT)
 
@@ -133,8 +193,10 @@ async def ask(server: RunningServer, request: bytes, *, method: str = "GET") -> 
         return await client.answer(request, method=method)
 
 
-def reset(stream: trio.SocketStream) -> None:
+def reset(stream: Stream) -> None:
     """Ends the connection with RST, as a killed client with unread data does."""
+    if isinstance(stream, trio.SSLStream):
+        stream = stream.transport_stream
     stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.socket.close()
 

@@ -1,11 +1,7 @@
-"""What hypercorn's protocols speak: WebSocket, HTTP/2 and TLS, reached through either lane; and a Quart app."""
+"""What hypercorn's protocols speak, WebSocket and HTTP/2, with and without TLS; TLS itself; and a Quart app."""
 
 from __future__ import annotations
 
-import shutil
-import ssl
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import h2.config
@@ -19,22 +15,28 @@ from quart import Response, request, websocket
 from quart_trio import QuartTrio
 from trio_websocket import open_websocket_url
 
-from smg_trio.http import ALPN_PROTOCOLS, Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
+from smg_trio.http import Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
 
 from .running import (
     GET,
     PATIENCE_S,
     Conversation,
     ask,
+    client_context,
     connect,
     conversation,
     echo,
+    is_tls,
+    read_body,
     read_to_end,
+    respond,
     running_server,
     talk,
     until,
 )
 from .test_hardening import UPGRADE, every_lane, post
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
 def quart_app(left: trio.Event | None = None) -> QuartTrio:
@@ -68,7 +70,7 @@ def quart_app(left: trio.Event | None = None) -> QuartTrio:
 
 
 @every_lane
-async def test_a_quart_app_answers_streams_and_notices_departures(lane: dict[str, str]) -> None:
+async def test_a_quart_app_answers_streams_and_notices_departures(lane: dict[str, Any]) -> None:
     left = trio.Event()
     async with running_server(quart_app(left), **lane) as server:
         async with conversation(server) as client:
@@ -85,7 +87,7 @@ async def test_a_quart_app_answers_streams_and_notices_departures(lane: dict[str
 
 
 @every_lane
-async def test_a_quart_app_gets_a_body_that_is_too_large_as_413(lane: dict[str, str]) -> None:
+async def test_a_quart_app_gets_a_body_that_is_too_large_as_413(lane: dict[str, Any]) -> None:
     head = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with running_server(quart_app(), limits=ServerLimits(max_body_bytes=3), **lane) as server:
         answer = await ask(server, head + b"5\r\nhello\r\n0\r\n\r\n")
@@ -93,14 +95,18 @@ async def test_a_quart_app_gets_a_body_that_is_too_large_as_413(lane: dict[str, 
         assert answer.error["code"] == "request_too_large"
 
 
+def open_socket(server: RunningServer) -> Any:
+    """A WebSocket to the server, whether or not it speaks TLS."""
+    if is_tls(server):
+        return open_websocket_url(f"wss://localhost:{server.port}/ws", ssl_context=client_context())
+    return open_websocket_url(f"ws://127.0.0.1:{server.port}/ws")
+
+
 @every_lane
-async def test_a_websocket_speaks_and_ends_with_the_server(lane: dict[str, str]) -> None:
+async def test_a_websocket_speaks_and_ends_with_the_server(lane: dict[str, Any]) -> None:
     shutdown = Shutdown()
     with trio.fail_after(PATIENCE_S):
-        async with (
-            running_server(quart_app(), shutdown=shutdown, **lane) as server,
-            open_websocket_url(f"ws://127.0.0.1:{server.port}/ws") as client,
-        ):
+        async with running_server(quart_app(), shutdown=shutdown, **lane) as server, open_socket(server) as client:
             for word in ("hello", "x" * 100_000):
                 await client.send_message(word)
                 assert await client.get_message() == f"you said {word}"
@@ -109,15 +115,17 @@ async def test_a_websocket_speaks_and_ends_with_the_server(lane: dict[str, str])
 
 
 @every_lane
-async def test_a_refused_websocket_does_not_keep_its_connection(lane: dict[str, str]) -> None:
+async def test_a_refused_websocket_does_not_keep_its_connection(lane: dict[str, Any]) -> None:
     async with running_server(echo, **lane) as server, await connect(server) as stream:
         await stream.send_all(UPGRADE.replace(b"Version: 13", b"Version: 1"))
-        assert b" 400 " in await read_to_end(stream)
+        answer = await read_to_end(stream)
+    assert answer.startswith(b"HTTP/1.1 426 ")
+    assert b"\r\nsec-websocket-version: 13\r\n" in answer
 
 
 @every_lane
 @pytest.mark.parametrize("trailing", [b"x", b"\x81\x05hello", b"\x00" * 70_000])
-async def test_an_upgrade_with_trailing_bytes_cannot_end_a_quart_server(lane: dict[str, str], trailing: bytes) -> None:
+async def test_an_upgrade_with_trailing_bytes_cannot_end_a_quart_server(lane: dict[str, Any], trailing: bytes) -> None:
     async with running_server(quart_app(), **lane) as server:
         for _ in range(3):
             await talk(server, UPGRADE + trailing)
@@ -153,16 +161,14 @@ async def h2_answer(stream: Any, body: bytes = b"") -> tuple[bytes, bytes]:
             await stream.send_all(client.data_to_send())
 
 
-@every_lane
-async def test_http2_is_spoken_with_prior_knowledge(lane: dict[str, str]) -> None:
-    async with running_server(quart_app(), **lane) as server, await connect(server) as stream:
+async def test_http2_is_spoken_with_prior_knowledge() -> None:
+    async with running_server(quart_app()) as server, await connect(server) as stream:
         assert await h2_answer(stream, b"hello") == (b"200", b"hello")
 
 
-@every_lane
-async def test_http2_bodies_have_the_same_limit(lane: dict[str, str]) -> None:
+async def test_http2_bodies_have_the_same_limit() -> None:
     async with (
-        running_server(quart_app(), limits=ServerLimits(max_body_bytes=3), **lane) as server,
+        running_server(quart_app(), limits=ServerLimits(max_body_bytes=3)) as server,
         await connect(server) as stream,
     ):
         status, body = await h2_answer(stream, b"hello")
@@ -179,62 +185,71 @@ async def test_an_idle_http2_connection_is_closed_after_the_keep_alive_timeout()
         await read_to_end(stream)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("the openssl command, which makes the test's certificate, is not installed")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
-
-
-def server_context(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    """What a server greets with."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
-    context.set_alpn_protocols(ALPN_PROTOCOLS)
-    return context
-
-
-async def connect_tls(server: RunningServer, cert: Path, protocols: list[str]) -> trio.SSLStream[trio.SocketStream]:
-    """A TLS connection that trusts ``cert``."""
-    context = ssl.create_default_context(cafile=str(cert))
-    context.check_hostname = False
-    context.set_alpn_protocols(protocols)
-    stream = trio.SSLStream(await connect(server), context, https_compatible=True)
+async def connect_tls(server: RunningServer, *protocols: str) -> trio.SSLStream[trio.SocketStream]:
+    """A TLS connection that offers these protocols."""
+    plain = await trio.open_tcp_stream("127.0.0.1", server.port)
+    stream = trio.SSLStream(plain, client_context(*protocols), server_hostname="localhost", https_compatible=True)
     await stream.do_handshake()
     return stream
 
 
-@every_lane
-async def test_tls_carries_http1_and_http2(lane: dict[str, str], certificate: tuple[Path, Path]) -> None:
-    context = server_context(certificate)
-    async with running_server(quart_app(), ssl_context=lambda: context, **lane) as server:
-        async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
-            assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
-        async with await connect_tls(server, certificate[0], ["h2"]) as stream:
+async def test_tls_carries_http1_and_http2() -> None:
+    async with running_server(quart_app(), tls=True) as server:
+        for protocols in (["http/1.1"], [], ["http/1.1", "h2"][:1], ["spdy/3"]):
+            async with await connect_tls(server, *protocols) as stream:
+                assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
+        async with await connect_tls(server, "http/1.1", "h2") as stream:
+            assert stream.selected_alpn_protocol() == "h2"
             assert await h2_answer(stream, b"hello") == (b"200", b"hello")
-        async with await connect(server) as plain:
-            await plain.send_all(GET)
+        async with await connect_tls(server, "h2") as stream:
+            assert await h2_answer(stream, b"hello") == (b"200", b"hello")
+        assert server.statistics().connections_handed_over == 2
+
+
+async def test_http2_is_not_spoken_where_alpn_has_chosen_http1() -> None:
+    async with running_server(quart_app(), tls=True) as server, await connect_tls(server, "http/1.1") as stream:
+        await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        assert (await read_to_end(stream)).startswith(b"HTTP/1.1 505 ")
+
+
+@pytest.mark.parametrize("request_bytes", [GET, post(b"x" * 100_000)], ids=["small", "large"])
+async def test_plain_http_to_a_tls_port_is_told_so(request_bytes: bytes) -> None:
+    async with running_server(quart_app(), tls=True) as server:
+        async with await trio.open_tcp_stream("127.0.0.1", server.port) as plain:
+            await plain.send_all(request_bytes)
             answer = await read_to_end(plain)
-            assert answer.startswith(b"HTTP/1.1 400 ")
-            assert b"https://" in answer
-        async with await connect_tls(server, certificate[0], ["http/1.1"]) as stream:
-            assert (await Conversation(stream).answer(post(b"hello"))).body == b"hello"
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"https://" in answer
+        assert server.statistics().faults == 1
 
 
-async def test_a_client_that_never_finishes_its_tls_handshake_is_cut(certificate: tuple[Path, Path]) -> None:
-    context = server_context(certificate)
-    limits = ServerLimits(head_timeout_s=0.3)
-    async with (
-        running_server(quart_app(), ssl_context=lambda: context, limits=limits) as server,
-        await connect(server) as stream,
-    ):
-        assert await read_to_end(stream) == b""
+async def test_a_client_that_never_finishes_its_tls_handshake_is_cut() -> None:
+    async with running_server(quart_app(), tls=True, limits=ServerLimits(head_timeout_s=0.3)) as server:
+        async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
+            assert await read_to_end(stream) == b""
+        async with await trio.open_tcp_stream("127.0.0.1", server.port) as stream:
+            await stream.send_all(b"\x16\x03\x01\x02\x00\x01")
+            assert await read_to_end(stream) == b""
+
+
+async def test_large_answers_and_uploads_cross_tls_as_they_are() -> None:
+    body = bytes(range(256)) * 20_000
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["scheme"] == "https"
+        got = await read_body(receive)
+        await respond(send, got)
+
+    async with running_server(app, tls=True) as server, conversation(server) as client:
+        for _ in range(2):
+            assert (await client.answer(post(body))).body == body
+
+
+async def test_pipelined_requests_in_one_record_are_all_answered() -> None:
+    async with running_server(echo, tls=True) as server, conversation(server) as client:
+        await client.stream.send_all(post(b"a") * 50)
+        for _ in range(50):
+            assert (await client.read()).body == b'["POST", "/", "", "a"]'
 
 
 async def test_the_app_may_watch_for_departures_over_http2_too() -> None:
@@ -291,6 +306,27 @@ class H2Client:
             while data := bytes(await self.stream.receive_some()):
                 self.heard += self.state.receive_data(data)
 
+    async def hear_body(self, number: int, body: bytes) -> None:
+        """Listen until the body of a stream is this."""
+        with trio.fail_after(PATIENCE_S):
+            while self.body_of(number) != body:
+                self.heard += self.state.receive_data(bytes(await self.stream.receive_some()))
+
+    def body_of(self, number: int) -> bytes:
+        return b"".join(
+            event.data
+            for event in self.heard
+            if isinstance(event, h2.events.DataReceived) and event.stream_id == number
+        )
+
+    def headers_of(self, number: int) -> list[tuple[bytes, bytes]]:
+        return [
+            (bytes(name), bytes(value))
+            for event in self.heard
+            if isinstance(event, h2.events.ResponseReceived) and event.stream_id == number
+            for name, value in event.headers
+        ]
+
     def kinds(self) -> list[type[h2.events.Event]]:
         return [type(event) for event in self.heard]
 
@@ -323,6 +359,62 @@ async def test_an_http2_stream_ends_before_its_connection_when_the_server_drains
         body = b"".join(event.data for event in client.heard if isinstance(event, h2.events.DataReceived))
         assert body == b"onetwo"
         await until(server, connections_open=0)
+
+
+async def test_an_http2_stream_whose_app_fails_in_mid_response_is_reset_and_the_others_go_on() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/never":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        if scope["path"] == "/bad":
+            raise ValueError("on purpose")
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async with running_server(app) as server, await connect(server) as stream:
+        client = H2Client(stream)
+        await client.get(1, "/bad")
+        await client.hear(h2.events.StreamReset)
+        assert h2.events.StreamEnded not in client.kinds()
+        await client.get(3, "/never")
+        await client.hear(h2.events.StreamEnded)
+        assert (b":status", b"500") in client.headers_of(3)
+        await client.get(5, "/good")
+        await client.hear_body(5, b"onetwo")
+
+
+@pytest.mark.parametrize("beginning", [b"", b"PRI * HT", PREFACE, PREFACE + b"\0\0\x0a\1\0\0\0\0\1\x82"])
+async def test_an_http2_head_that_does_not_come_in_time_ends_its_connection(beginning: bytes) -> None:
+    limits = ServerLimits(head_timeout_s=0.3, keep_alive_timeout_s=60)
+    async with running_server(quart_app(), limits=limits, tls=True) as server:
+        async with await connect_tls(server, "h2") as stream:
+            if beginning:
+                await stream.send_all(beginning)
+            await read_to_end(stream)
+        await until(server, connections_open=0)
+
+
+async def test_an_http2_head_must_come_in_time_beside_a_stream_that_runs_too() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await trio.sleep(0.01)
+
+    async with running_server(app, limits=ServerLimits(head_timeout_s=0.3)) as server, await connect(server) as stream:
+        client = H2Client(stream)
+        await client.get(1)
+        await client.hear(h2.events.DataReceived)
+        await stream.send_all(b"\0\0\x0a\1\0\0\0\0\3\x82")
+        await client.hear_to_end()
+
+
+async def test_a_head_that_does_not_come_in_time_is_answered_with_408_under_tls_too() -> None:
+    limits = ServerLimits(head_timeout_s=0.3, keep_alive_timeout_s=60)
+    async with running_server(quart_app(), limits=limits, tls=True) as server, conversation(server) as client:
+        await client.stream.send_all(GET[:-3])
+        answer = await client.read()
+        assert (answer.status, answer.error["code"]) == (408, "request_timeout")
 
 
 async def test_a_client_that_leaves_with_its_http2_window_shut_leaves_nothing_behind() -> None:

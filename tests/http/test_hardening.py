@@ -1,8 +1,9 @@
-"""What must hold whichever lane reads: hypercorn's two defects, limits, errors, idle and stuck clients."""
+"""What must hold with both parsers and with TLS: limits, errors, idle and stuck clients, what has ended a server."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ from smg_trio.http import Receive, Scope, Send, ServerLimits, Shutdown
 
 from .running import (
     GET,
+    Stream,
     Waiting,
     ask,
     connect,
@@ -26,9 +28,9 @@ from .running import (
 )
 
 LANES = [
-    pytest.param({"lane": "hypercorn"}, id="hypercorn"),
-    pytest.param({"lane": "fast", "parser": "httptools"}, id="httptools"),
-    pytest.param({"lane": "fast", "parser": "h11"}, id="h11"),
+    pytest.param({"parser": "httptools"}, id="httptools"),
+    pytest.param({"parser": "h11"}, id="h11"),
+    pytest.param({"tls": True}, id="tls"),
 ]
 every_lane = pytest.mark.parametrize("lane", LANES)
 
@@ -45,7 +47,7 @@ def post(body: bytes, *, length: int | None = None) -> bytes:
 
 
 @every_lane
-async def test_a_request_is_answered(lane: dict[str, str]) -> None:
+async def test_a_request_is_answered(lane: dict[str, Any]) -> None:
     async with running_server(echo, **lane) as server, conversation(server) as client:
         for _ in range(2):
             answer = await client.answer(post(b"hello").replace(b"/", b"/a%20b?c=d", 1))
@@ -56,7 +58,7 @@ async def test_a_request_is_answered(lane: dict[str, str]) -> None:
 @every_lane
 @pytest.mark.parametrize("trailing", [b"x", b"\x81\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 4096])
 async def test_a_websocket_upgrade_with_trailing_bytes_ends_only_its_connection(
-    lane: dict[str, str], trailing: bytes
+    lane: dict[str, Any], trailing: bytes
 ) -> None:
     async with running_server(echo, **lane) as server:
         await talk(server, UPGRADE + trailing)
@@ -64,7 +66,7 @@ async def test_a_websocket_upgrade_with_trailing_bytes_ends_only_its_connection(
 
 
 @every_lane
-async def test_a_client_that_stops_reading_does_not_hold_the_shutdown(lane: dict[str, str]) -> None:
+async def test_a_client_that_stops_reading_does_not_hold_the_shutdown(lane: dict[str, Any]) -> None:
     shutdown = Shutdown()
     blocked = trio.Event()
 
@@ -88,7 +90,7 @@ async def test_a_client_that_stops_reading_does_not_hold_the_shutdown(lane: dict
 
 
 @every_lane
-async def test_a_client_that_takes_nothing_is_cut_after_the_write_timeout(lane: dict[str, str]) -> None:
+async def test_a_client_that_takes_nothing_is_cut_after_the_write_timeout(lane: dict[str, Any]) -> None:
     async with running_server(flood, limits=ServerLimits(write_timeout_s=0.3), **lane) as server:
         stream = await connect(server)
         await stream.send_all(GET)
@@ -97,7 +99,7 @@ async def test_a_client_that_takes_nothing_is_cut_after_the_write_timeout(lane: 
 
 
 @every_lane
-async def test_an_idle_connection_is_closed_after_the_keep_alive_timeout(lane: dict[str, str]) -> None:
+async def test_an_idle_connection_is_closed_after_the_keep_alive_timeout(lane: dict[str, Any]) -> None:
     limits = ServerLimits(keep_alive_timeout_s=0.3)
     async with running_server(echo, limits=limits, **lane) as server, conversation(server) as client:
         assert (await client.answer(GET)).status == 200
@@ -105,7 +107,7 @@ async def test_an_idle_connection_is_closed_after_the_keep_alive_timeout(lane: d
 
 
 @every_lane
-async def test_a_declared_body_beyond_the_limit_is_answered_with_413(lane: dict[str, str]) -> None:
+async def test_a_declared_body_beyond_the_limit_is_answered_with_413(lane: dict[str, Any]) -> None:
     async with running_server(echo, limits=ServerLimits(max_body_bytes=10), **lane) as server:
         answer = await ask(server, post(b"", length=11))
         assert answer.status == 413
@@ -115,7 +117,7 @@ async def test_a_declared_body_beyond_the_limit_is_answered_with_413(lane: dict[
 
 
 @every_lane
-async def test_a_chunked_body_beyond_the_limit_is_answered_with_413(lane: dict[str, str]) -> None:
+async def test_a_chunked_body_beyond_the_limit_is_answered_with_413(lane: dict[str, Any]) -> None:
     head = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with running_server(echo, limits=ServerLimits(max_body_bytes=10), **lane) as server:
         answer = await ask(server, head + b"8\r\n12345678\r\n8\r\n12345678\r\n0\r\n\r\n")
@@ -125,18 +127,23 @@ async def test_a_chunked_body_beyond_the_limit_is_answered_with_413(lane: dict[s
 
 @every_lane
 @pytest.mark.parametrize("size", [200_000, 30_000_000])
-async def test_a_client_that_uploads_on_can_still_read_its_413(lane: dict[str, str], size: int) -> None:
+async def test_a_client_that_uploads_on_can_still_read_its_413(lane: dict[str, Any], size: int) -> None:
+    async def upload(stream: Stream) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):  # closed before all was sent
+            await stream.send_all(post(b"x" * size))
+
     async with (
         running_server(echo, limits=ServerLimits(max_body_bytes=10), **lane) as server,
         conversation(server) as client,
+        trio.open_nursery() as nursery,
     ):
-        with suppress(trio.BrokenResourceError):  # the connection was closed before all was sent
-            await client.stream.send_all(post(b"x" * size))
+        nursery.start_soon(upload, client.stream)
         assert (await client.read()).status == 413
+        nursery.cancel_scope.cancel()
 
 
 @every_lane
-async def test_a_body_that_stalls_is_answered_with_408(lane: dict[str, str]) -> None:
+async def test_a_body_that_stalls_is_answered_with_408(lane: dict[str, Any]) -> None:
     async with running_server(echo, limits=ServerLimits(body_timeout_s=0.3), **lane) as server:
         answer = await ask(server, post(b"half", length=8))
         assert answer.status == 408
@@ -199,7 +206,7 @@ async def test_a_body_that_keeps_the_pace_may_take_its_time(lane: dict[str, str]
     ],
     ids=["no host", "broken line", "too long", "too many lines"],
 )
-async def test_an_unacceptable_head_is_answered_in_json(lane: dict[str, str], request_head: bytes, status: int) -> None:
+async def test_an_unacceptable_head_is_answered_in_json(lane: dict[str, Any], request_head: bytes, status: int) -> None:
     async with running_server(echo, **lane) as server:
         answer = await ask(server, request_head)
         assert answer.status == status
@@ -208,7 +215,7 @@ async def test_an_unacceptable_head_is_answered_in_json(lane: dict[str, str], re
 
 
 @every_lane
-async def test_an_app_that_fails_is_answered_with_500_and_serves_on(lane: dict[str, str]) -> None:
+async def test_an_app_that_fails_is_answered_with_500_and_serves_on(lane: dict[str, Any]) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/bad":
             raise ValueError("on purpose")
@@ -221,7 +228,7 @@ async def test_an_app_that_fails_is_answered_with_500_and_serves_on(lane: dict[s
 
 @every_lane
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_a_client_that_leaves_is_noticed_while_the_app_waits(lane: dict[str, str], how: str) -> None:
+async def test_a_client_that_leaves_is_noticed_while_the_app_waits(lane: dict[str, Any], how: str) -> None:
     app = Waiting()
     async with running_server(app, **lane) as server:
         stream = await connect(server)
@@ -237,7 +244,7 @@ async def test_a_client_that_leaves_is_noticed_while_the_app_waits(lane: dict[st
 
 
 @every_lane
-async def test_draining_finishes_what_runs_and_closes_what_is_idle(lane: dict[str, str]) -> None:
+async def test_draining_finishes_what_runs_and_closes_what_is_idle(lane: dict[str, Any]) -> None:
     shutdown = Shutdown()
     entered, go_on = trio.Event(), trio.Event()
 
@@ -266,7 +273,7 @@ async def test_draining_finishes_what_runs_and_closes_what_is_idle(lane: dict[st
 
 
 @every_lane
-async def test_small_answers_on_a_kept_connection_are_not_delayed(lane: dict[str, str]) -> None:
+async def test_small_answers_on_a_kept_connection_are_not_delayed(lane: dict[str, Any]) -> None:
     times = []
     async with running_server(echo, **lane) as server, conversation(server) as client:
         for _ in range(20):

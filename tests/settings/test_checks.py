@@ -18,6 +18,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (TLS | {"tls_cert_path": ""}, "--tls-cert-path: must not be empty"),
     (TLS | {"tls_client_ca_path": ""}, "--tls-client-ca-path: must not be empty"),
     ({"api_key_file": ""}, "--api-key-file: must not be empty"),
+    ({"allowed_hosts": ("https://gw.example",)}, "--allowed-hosts: 'https://gw.example' is not a host name"),
+    ({"allowed_hosts": ("",)}, "--allowed-hosts: '' is not a host name"),
     ({"key_max_concurrent_requests": -1}, "--key-max-concurrent-requests: must not be negative, got -1"),
     ({"key_tokens_per_minute": -5}, "--key-tokens-per-minute: must not be negative"),
     ({"rate_limit_tokens_per_second": float("nan")}, "--rate-limit-tokens-per-second: must not be negative"),

@@ -25,7 +25,7 @@ from smg_trio.api.pooling import (
 from smg_trio.core.errors import NoReadyWorker, SmgError
 from smg_trio.core.events import Usage
 from smg_trio.gateway.generation.in_flight import OpenPooling
-from smg_trio.gateway.generation.session import RequestTimeout
+from smg_trio.gateway.generation.session import GenerationTimeout
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.observability.current_trace import current as current_trace
 from smg_trio.gateway.security.key_limits import current_slot
@@ -160,7 +160,7 @@ async def _pool(gateway: Gateway, request: Request, job: PoolingJob, endpoint: s
                 return await _try_pooling(gateway, job, endpoint, gateway.routing_key(request.headers))
             finally:
                 permit.close()
-        raise RequestTimeout(f"The answer took longer than {limit_s:g}s.")
+        raise GenerationTimeout(f"The answer took longer than {limit_s:g}s.")
     except SmgError as error:
         metrics.failed(error.code)
         if trace is not None:

@@ -28,7 +28,7 @@ from smg_trio.routing.retries import Attempts
 logger = logging.getLogger("smg_trio.gateway")
 
 
-class RequestTimeout(GatewayFault):
+class GenerationTimeout(GatewayFault):
     """The answer took longer than `--request-timeout-secs`."""
 
     code = "request_timeout"
@@ -131,7 +131,7 @@ class GenerationSession:
         self.started = started
         self._closed = False
         self._permit: Permit | None = None
-        self._expired: RequestTimeout | None = None
+        self._expired: GenerationTimeout | None = None
         model = prepared[0].model.model_id
         self.metrics = gateway.metrics.inference_begins(model, endpoint, streaming=streaming, started=started)
         self.note_output = self.metrics.note_output
@@ -174,11 +174,11 @@ class GenerationSession:
 
     def _expire(self) -> None:
         seconds = self.gateway.settings.request_timeout_secs
-        self._expired = RequestTimeout(f"The answer took longer than {seconds:g}s.")
+        self._expired = GenerationTimeout(f"The answer took longer than {seconds:g}s.")
         self.answer.fail(self._expired)
 
     async def next_updates(self) -> list[ChoiceUpdate]:
-        """As `Answer.next_updates`; the first call admits and begins. Raises RequestTimeout at the deadline."""
+        """As `Answer.next_updates`; the first call admits and begins. Raises GenerationTimeout at the deadline."""
         try:
             if self.heard:
                 updates = await self.answer.next_updates()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from smg_trio.core.errors import ClientFault, NotFound
-from smg_trio.gateway.asgi_responses import headers_of, method_of, send_refusal
+from smg_trio.gateway.asgi_responses import headers_of, method_of, send_refusal, send_whole
+from smg_trio.gateway.handling import request_id_of
+from smg_trio.gateway.http import Response
 from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.state import Gateway
@@ -29,7 +31,7 @@ class MetricsApp:
         except ClientFault as fault:
             await send_refusal(send, method, refuse(self._gateway, fault, method, path, headers))
             return
+        request_id = request_id_of(headers, self._gateway.settings.request_id_headers)[0]
+        named = [("content-type", CONTENT_TYPE_LATEST), ("x-request-id", request_id)]
         body = self._gateway.metrics.exposition()
-        named = [(b"content-type", CONTENT_TYPE_LATEST.encode()), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": named})
-        await send({"type": "http.response.body", "body": body})
+        await send_whole(send, Response(200, body, named), body, [])

@@ -58,7 +58,9 @@ def _connections(seen: ServerStatistics) -> Iterator[Metric]:
         value=seen.connections_refused,
     )  # fmt: skip
     yield counter(
-        f"{name}faults", "HTTP requests that were refused or given up on before they were read.", value=seen.faults
+        f"{name}faults",
+        "HTTP requests that the server answered itself: broken, too large or too slow, or beyond the connection limit.",
+        value=seen.faults,
     )
 
 

@@ -74,6 +74,7 @@ def load_context(files: CertificateFiles) -> ssl.SSLContext:
             _check_readable(flag, path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(ALPN_PROTOCOLS)
     # A password, even a wrong one, keeps OpenSSL from asking for one at the terminal.
     _load(lambda: context.load_cert_chain(files.cert, files.key, password=""), files)

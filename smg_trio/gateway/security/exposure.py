@@ -21,6 +21,8 @@ def exposures(settings: Settings, keys: KeyRing) -> list[str]:
         doors.append(f"metrics without a key on {settings.prometheus_host} (--prometheus-host 127.0.0.1)")
     if "*" in settings.cors_allowed_origins:
         doors.append("web pages of any origin (--cors-allowed-origins https://your.site)")
+    if "*" in settings.allowed_hosts and not keys.guards_models and is_local(settings.host):
+        doors.append("web pages by DNS rebinding (--allowed-hosts your.host)")
     return doors
 
 

@@ -7,21 +7,20 @@ requests the task waits for the socket. At most one ``recv`` beyond the present 
 
 from __future__ import annotations
 
-import logging
 from math import inf
 
 import trio
 
 from smg_trio.core.errors import SmgError
+from smg_trio.http.app_failures import fault_of
 from smg_trio.http.body_pace import BodyPace
-from smg_trio.http.client_connection import ClientConnection, ClientGone
-from smg_trio.http.faults import AppFailed, RequestFault, RequestTimeout, error_response
-from smg_trio.http.h1.context import LaneContext
+from smg_trio.http.client_connection import WOULD_BLOCK, ClientConnection, ClientGone, Handover
+from smg_trio.http.faults import AppFailed, PartialRequest, RequestFault, RequestTimeout
+from smg_trio.http.h1.context import Http1Context
 from smg_trio.http.h1.exchange import Exchange
 from smg_trio.http.h1.framing import HeadFinder
-from smg_trio.http.h1.head import RequestHead, read_head
-
-LOGGER = logging.getLogger("smg_trio.http")
+from smg_trio.http.h1.head import RequestHead, asked_by, partial_request, read_head, websocket_request
+from smg_trio.http.h1.response import encode_answer
 
 _HEAD_READ = 16 * 1024
 _BODY_READ = 256 * 1024
@@ -30,14 +29,14 @@ _H2_PREFACE = b"PRI * HTTP/2.0\r\n"
 
 
 class Http1Connection:
-    """The fast lane's side of one `ClientConnection`."""
+    """HTTP/1.1 on one `ClientConnection`."""
 
     __slots__ = (
-        "_departed", "_exchange", "_finder", "_parser", "_queued", "_reset", "_unpaused", "_writing", "buffer", "burst",
-        "context", "date_line", "link",
+        "_departed", "_exchange", "_finder", "_parser", "_queued", "_refused", "_reset", "_unpaused", "_writing",
+        "buffer", "burst", "context", "date_line", "link", "scheme",
     )  # fmt: skip
 
-    def __init__(self, link: ClientConnection, context: LaneContext) -> None:
+    def __init__(self, link: ClientConnection, context: Http1Context) -> None:
         self.link = link
         self.context = context
         self.date_line = context.date_line
@@ -45,6 +44,8 @@ class Http1Connection:
         self.buffer = bytearray()
         self._finder = HeadFinder(self.buffer, context.limits.max_header_bytes)
         self._parser = context.new_parser()
+        self._refused = b""
+        self.scheme = "https" if link.secure else "http"
         self._exchange: Exchange | None = None
         self._departed = False
         self._reset = False
@@ -52,12 +53,12 @@ class Http1Connection:
         self._writing: trio.Event | None = None
         self._queued = b""
 
-    async def run(self) -> bytes | None:
+    async def run(self) -> Handover | None:
         """Serves the connection to its end.
 
         Returns:
-            ``None`` when it is over; the bytes already read when the client speaks WebSocket or HTTP/2,
-            which another protocol must take from here.
+            ``None`` when it is over; when the client speaks WebSocket or HTTP/2, what another protocol must take from
+            here.
 
         Raises nothing but cancellation. The socket is closed by the link's owner.
         """
@@ -66,30 +67,45 @@ class Http1Connection:
         try:
             return await self._serve()
         except RequestFault as fault:
-            await self._answer_and_linger(fault)
+            await self._answer_and_linger(fault, self._read_so_far())
         except (ClientGone, OSError):
             pass
         finally:
             departures.leave(self.link.sock)
             self.link.read_deadline = inf
             self.link.timeout_answer = None
+            if self.link.fault is not None:
+                self.link.asked = self._read_so_far()
         return None
 
-    async def _serve(self) -> bytes | None:
+    def _read_so_far(self) -> PartialRequest:
+        """What was read of a request whose head was refused, or has not come to its end."""
+        return partial_request(self._refused or bytes(self.buffer[: self.context.limits.max_header_bytes]))
+
+    async def _serve(self) -> Handover | None:
         first = True
         while True:
             raw = await self._next_head(first)
             if raw is None:
                 return None
-            if first and raw.startswith(_H2_PREFACE):
-                return raw + bytes(self.buffer)
-            head = read_head(raw, self._parser, self.context.limits)
-            if head.websocket:
-                return raw + bytes(self.buffer)
+            if first and raw.startswith(_H2_PREFACE) and not self.link.secure:  # TLS says by ALPN what is spoken
+                return Handover(received=raw + bytes(self.buffer))
+            try:
+                head = read_head(raw, self._parser, self.context.limits)
+                if head.websocket:
+                    return Handover(handshake=self._websocket_handshake(head))
+            except RequestFault:
+                self._refused = raw
+                raise
             if not await self._exchange_once(head):
                 await self._linger_if_unread()
                 return None
             first = False
+
+    def _websocket_handshake(self, head: RequestHead) -> bytes:
+        if self.buffer:
+            raise RequestFault("A WebSocket client must not send before its handshake is answered.")
+        return websocket_request(head)
 
     async def _next_head(self, first: bool) -> bytes | None:
         raw = self._finder.take()
@@ -108,7 +124,7 @@ class Http1Connection:
             link.read_deadline = trio.current_time() + wait_s
         while raw is None:
             link.idle = not self.buffer
-            data = await self._recv(_HEAD_READ)
+            data = await link.receive(_HEAD_READ)
             if not data:
                 return None
             if link.timeout_answer is None:
@@ -130,15 +146,6 @@ class Http1Connection:
         self.link.timeout_answer = "The request head did not arrive in time."
         self.link.read_deadline = trio.current_time() + self.context.limits.head_timeout_s
 
-    async def _recv(self, size: int) -> bytes:
-        sock = self.link.sock
-        while True:
-            await trio.lowlevel.wait_readable(sock)
-            try:
-                return sock.recv(size)
-            except BlockingIOError:
-                continue
-
     async def read_body(self, pace: BodyPace) -> bool:
         """Reads more into `buffer`; ``False`` if the client sent no more and never will.
 
@@ -150,7 +157,7 @@ class Http1Connection:
             link.body_scope = scope
             link.read_deadline = pace.due
             try:
-                data = await self._recv(_BODY_READ)
+                data = await link.receive(_BODY_READ)
             except OSError:
                 return False
             finally:
@@ -172,7 +179,7 @@ class Http1Connection:
             await self.context.app(exchange.scope(), exchange.receive, exchange.send)
             failure: SmgError | None = AppFailed()
         except Exception as error:
-            failure = self._judge(error)
+            failure = fault_of(error)
         finally:
             self._exchange = None
             answered = exchange.response.complete
@@ -181,20 +188,9 @@ class Http1Connection:
                 self.write_queued()  # of a response that was cut short
         if not answered:
             if failure is not None and not exchange.response.head_sent:
-                await self._answer_and_linger(failure, head_only=head.method == "HEAD")
+                await self._answer_and_linger(failure, asked_by(head))
             return False
         return exchange.response.keep_alive and await exchange.discard_body()
-
-    def _judge(self, error: Exception) -> SmgError | None:
-        """What to answer for an exception of the app, if anything; logs what is nobody's plan."""
-        leaves = list(_leaves(error))
-        for leaf in leaves:
-            if isinstance(leaf, RequestFault):
-                return leaf
-        if all(isinstance(leaf, ClientGone) for leaf in leaves):
-            return None
-        LOGGER.error("the app failed on a request", exc_info=error)
-        return AppFailed()
 
     def _counts_as_gone(self, head: RequestHead) -> bool:
         return self._reset or head.keep_alive or not self.context.limits.answer_half_closed
@@ -265,7 +261,7 @@ class Http1Connection:
             data, self._queued = self._queued + data, b""
         try:
             sent = self.link.sock.send(data)
-        except BlockingIOError:
+        except WOULD_BLOCK:
             return data
         except OSError as error:
             raise ClientGone from error
@@ -279,30 +275,18 @@ class Http1Connection:
         await self._write_out(data)
 
     async def _write_out(self, data: bytes) -> None:
-        writing, rest, link = self._writing, memoryview(data), self.link
+        writing = self._writing
         assert writing is not None, "nobody else writes meanwhile"
         try:
-            while rest:
-                link.write_deadline = trio.current_time() + self.context.limits.write_timeout_s
-                await trio.lowlevel.wait_writable(link.sock)
-                rest = rest[self._send_some(rest) :]
+            await self.link.send_all(data, self.context.limits.write_timeout_s)
         finally:
-            link.write_deadline = inf
             self._writing = None
             writing.set()
 
-    def _send_some(self, data: memoryview) -> int:
+    async def _answer_and_linger(self, fault: SmgError, asked: PartialRequest) -> None:
+        answer = self.context.faults.to(fault, asked)
         try:
-            return self.link.sock.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise ClientGone from error
-
-    async def _answer_and_linger(self, fault: SmgError, *, head_only: bool = False) -> None:
-        self.context.faults += 1
-        try:
-            await self.write(error_response(fault, head_only=head_only))
+            await self.write(encode_answer(answer, self.date_line(), head_only=asked.method == "HEAD"))
         except ClientGone:
             return
         await self._linger()
@@ -316,9 +300,3 @@ class Http1Connection:
         self.link.read_deadline = inf
         self.buffer.clear()
         await self.link.linger(self.context.limits.linger_timeout_s)
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]

@@ -1,4 +1,4 @@
-"""What all fast-lane connections of one server share."""
+"""What all HTTP/1.1 connections of one server share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from email.utils import formatdate
 
 from smg_trio.http.asgi import App
 from smg_trio.http.disconnect_watch import DisconnectWatch
+from smg_trio.http.faults import FaultAnswers
 from smg_trio.http.h1.parsers import HeadParser
 from smg_trio.http.h1.write_batcher import WriteBatcher
 from smg_trio.http.settings import ServerLimits
 
 
-class LaneContext:
+class Http1Context:
     """The app, the limits, the counters, and whether the server is draining."""
 
     __slots__ = (
@@ -22,7 +23,12 @@ class LaneContext:
     )  # fmt: skip
 
     def __init__(
-        self, app: App, limits: ServerLimits, new_parser: Callable[[], HeadParser], departures: DisconnectWatch
+        self,
+        app: App,
+        limits: ServerLimits,
+        new_parser: Callable[[], HeadParser],
+        departures: DisconnectWatch,
+        faults: FaultAnswers,
     ) -> None:
         self.app = app
         self.limits = limits
@@ -31,7 +37,7 @@ class LaneContext:
         self.burst = WriteBatcher()
         self.draining = False
         self.requests = 0
-        self.faults = 0
+        self.faults = faults
         self._date_second = -1
         self._date_line = b""
 

@@ -1,4 +1,4 @@
-"""One request and its response: the ASGI ``scope``, ``receive`` and ``send`` of the fast lane.
+"""One request and its response: the ASGI ``scope``, ``receive`` and ``send`` of HTTP/1.1.
 
 ``send`` offers the bytes to the kernel at once and returns without a checkpoint if they were all taken, so an
 app that sends in a loop must await something else in it. It raises `ClientGone` when the client has left.
@@ -68,7 +68,7 @@ class Exchange:
             "asgi": _ASGI,
             "http_version": "1.1" if head.http11 else "1.0",
             "method": head.method,
-            "scheme": "http",
+            "scheme": self._connection.scheme,
             "path": unquote(path) if "%" in path else path,
             "raw_path": head.path,
             "query_string": head.query,

@@ -3,6 +3,7 @@
 As strict as both parsers together, and stricter where they are lax: one Host in HTTP/1.1, never
 Content-Length with Transfer-Encoding, no folded lines, no bare CR or LF, no control characters, no transfer
 coding but ``chunked``, and that in HTTP/1.1 only. Every one of these has been a way to smuggle requests.
+Upgrades other than to WebSocket (``h2c``) are ignored, as RFC 9110 (7.8) allows.
 """
 
 from __future__ import annotations
@@ -12,23 +13,31 @@ from dataclasses import dataclass
 
 from smg_trio.http.asgi import Headers
 from smg_trio.http.faults import (
+    NOTHING_READ,
     ExpectationFailed,
     HeadersTooLarge,
-    MethodRefused,
+    MethodNotAllowed,
     MethodUnknown,
+    PartialRequest,
     RequestFault,
     RequestTooLarge,
     VersionUnsupported,
+    WebSocketVersionRefused,
 )
 from smg_trio.http.h1.parsers import HeadParser
+from smg_trio.http.hypercorn.websocket_extensions import without_offer
 from smg_trio.http.settings import ServerLimits
 
-METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_METHODS = frozenset(method.encode() for method in METHODS)
 _REFUSED_METHODS = frozenset({b"CONNECT", b"QUERY", b"TRACE"})
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])\r\n")
 _ABSOLUTE_FORM = re.compile(rb"https?://[0-9A-Za-z.\-_~%!$&'()*+,;=:@\[\]]+(?=[/?]|\Z)", re.IGNORECASE)
 _PERMITTED = bytes(c for c in range(256) if c in b"\t\r\n" or (c >= 32 and c != 127))
 _MEANINGFUL = frozenset({b"connection", b"content-length", b"expect", b"host", b"transfer-encoding", b"upgrade"})
+_WEBSOCKET_KEY = re.compile(rb"[0-9A-Za-z+/]{22}==")
+_WEBSOCKET_VERSION = b"13"
+_SHOWN_LINES = 200
 
 
 @dataclass(slots=True)
@@ -79,14 +88,36 @@ def read_head(raw: bytes, parser: HeadParser, limits: ServerLimits) -> RequestHe
     http11 = version == b"1.1"
     if not http11 and version != b"1.0":
         raise VersionUnsupported("Only HTTP/1.1 and HTTP/1.0 are served on this connection.")
-    if method in _REFUSED_METHODS:
-        raise MethodRefused(f"{method.decode()} is not allowed.")
-    if method not in METHODS:
-        raise MethodUnknown("The request method is not implemented.")
+    if method not in _METHODS:
+        check_method(method)
     path, _, query = _origin_form(target, method).partition(b"?")
     head = RequestHead(method.decode(), path, query, http11, parser.parse(raw))
     _interpret(head, limits)
     return head
+
+
+def check_method(method: bytes) -> None:
+    """Raises MethodNotAllowed or MethodUnknown for what no resource here has."""
+    if method not in _METHODS:
+        if method in _REFUSED_METHODS:
+            raise MethodNotAllowed(f"{method.decode()} is not allowed.", METHODS)
+        raise MethodUnknown("The request method is not implemented.")
+
+
+def asked_by(head: RequestHead) -> PartialRequest:
+    """A request whose head was read, for whom it is answered in place of the app."""
+    return PartialRequest(head.method, head.path.decode(), head.headers)
+
+
+def partial_request(raw: bytes) -> PartialRequest:
+    """What may be told of the head of a request that is refused, broken or incomplete as it may be."""
+    match = _REQUEST_LINE.match(raw)
+    if match is None:
+        return NOTHING_READ
+    fields = [line.partition(b":") for line in raw.split(b"\r\n")[1:_SHOWN_LINES]]
+    headers = [(name.lower(), value.strip(b" \t")) for name, colon, value in fields if colon]
+    path = match[2].partition(b"?")[0]
+    return PartialRequest(match[1].decode(), path.decode(), headers)
 
 
 def _check_lines(raw: bytes, max_headers: int) -> None:
@@ -114,7 +145,7 @@ def _origin_form(target: bytes, method: bytes) -> bytes:
 
 
 def _interpret(head: RequestHead, limits: ServerLimits) -> None:
-    hosts = 0
+    hosts = upgrades = 0
     connection = upgrade = b""
     for name, value in head.headers:
         if name not in _MEANINGFUL:
@@ -122,7 +153,9 @@ def _interpret(head: RequestHead, limits: ServerLimits) -> None:
         if name == b"host":
             hosts += 1
         elif name == b"content-length":
-            _set_length(head, value)
+            if head.content_length is not None:
+                raise RequestFault("The request has more than one Content-Length.")
+            head.content_length = check_content_length(value, limits.max_body_bytes)
         elif name == b"transfer-encoding":
             _set_chunked(head, value)
         elif name == b"connection":
@@ -130,22 +163,35 @@ def _interpret(head: RequestHead, limits: ServerLimits) -> None:
         elif name == b"expect":
             _set_expectation(head, value)
         else:
-            upgrade = value.lower()
+            upgrades += 1
+            upgrade += b"," + value.lower()
     if hosts > 1 or (head.http11 and not hosts):
         raise RequestFault("The request must have exactly one Host header.")
     if head.chunked and head.content_length is not None:
         raise RequestFault("Content-Length and Transfer-Encoding exclude each other.")
-    if head.content_length is not None and head.content_length > limits.max_body_bytes:
-        raise RequestTooLarge(limits.max_body_bytes)
     _set_connection(head, connection, upgrade)
+    if upgrades > 1 and b"websocket" in upgrade:
+        raise RequestFault("A WebSocket handshake must have one Upgrade header.")
+    if head.websocket:
+        if head.chunked or head.content_length:
+            raise RequestFault("A WebSocket handshake must not have a body.")
+        check_websocket(head.headers)
 
 
-def _set_length(head: RequestHead, value: bytes) -> None:
-    if head.content_length is not None:
-        raise RequestFault("The request has more than one Content-Length.")
+def check_content_length(value: bytes, max_body_bytes: int) -> int:
+    """The number of a Content-Length. Raises RequestFault if it is none, RequestTooLarge beyond the limit."""
     if not value.isdigit() or len(value) > 18:
         raise RequestFault("Content-Length is not a valid number.")
-    head.content_length = int(value)
+    length = int(value)
+    if length > max_body_bytes:
+        raise RequestTooLarge(max_body_bytes)
+    return length
+
+
+def check_expectation(value: bytes) -> None:
+    """Raises ExpectationFailed for an Expect that nobody here can meet."""
+    if value.lower() != b"100-continue":
+        raise ExpectationFailed("The only expectation that can be met is 100-continue.")
 
 
 def _set_chunked(head: RequestHead, value: bytes) -> None:
@@ -159,13 +205,34 @@ def _set_chunked(head: RequestHead, value: bytes) -> None:
 def _set_expectation(head: RequestHead, value: bytes) -> None:
     if not head.http11:
         return
-    if value.lower() != b"100-continue":
-        raise ExpectationFailed("The only expectation that can be met is 100-continue.")
+    check_expectation(value)
     head.expects_continue = True
+
+
+def check_websocket(headers: Headers, *, keyed: bool = True) -> None:
+    """Whether a WebSocket handshake is complete; ``keyed``: it has a key, as over HTTP/1.1.
+
+    Raises:
+        RequestFault: it is not; `WebSocketVersionRefused` names the version that is.
+    """
+    versions = [value for name, value in headers if name == b"sec-websocket-version"]
+    if versions != [_WEBSOCKET_VERSION]:
+        raise WebSocketVersionRefused("The WebSocket handshake must say 'Sec-WebSocket-Version: 13'.")
+    keys = [value for name, value in headers if name == b"sec-websocket-key"]
+    if keyed and (len(keys) != 1 or _WEBSOCKET_KEY.fullmatch(keys[0]) is None):
+        raise RequestFault("The WebSocket handshake must have one Sec-WebSocket-Key of 16 bytes in base64.")
+
+
+def websocket_request(head: RequestHead) -> bytes:
+    """The handshake of ``head`` for whom the connection is handed to, so that both read the same request."""
+    target = head.path + b"?" + head.query if head.query else head.path
+    lines = [b"GET %b HTTP/1.1\r\n" % target]
+    lines += [b"%b: %b\r\n" % (name, value) for name, value in without_offer(head.headers)]
+    return b"".join(lines) + b"\r\n"
 
 
 def _set_connection(head: RequestHead, connection: bytes, upgrade: bytes) -> None:
     tokens = {token.strip() for token in connection.split(b",")} if connection else frozenset()
     head.keep_alive = b"close" not in tokens if head.http11 else b"keep-alive" in tokens
-    if upgrade == b"websocket" and b"upgrade" in tokens:
+    if upgrade == b",websocket" and b"upgrade" in tokens:
         head.websocket = head.http11 and head.method == "GET"

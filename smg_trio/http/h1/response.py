@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
+from smg_trio.http.faults import FaultAnswer
+
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 _LAST_CHUNK = b"0\r\n\r\n"
+
+
+def encode_answer(answer: FaultAnswer, date_line: bytes, *, head_only: bool = False) -> bytes:
+    """A whole response that ends its connection; ``head_only``: without the body, as HEAD wants it."""
+    lines = [_STATUS_LINES[answer.status], date_line, *(b"%b: %b\r\n" % header for header in answer.headers)]
+    lines.append(b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body))
+    return b"".join(lines) + (b"" if head_only else answer.body)
 
 
 class ResponseMisuse(RuntimeError):

@@ -7,44 +7,76 @@ What hypercorn 0.18 does, and what is done about it here:
 * After the goodbye nobody closes the connection.
 * A client that leaves while the end of an answer waits for its flow control leaves that answer waiting for ever, and
   the connection with it.
+* A stream whose app has failed in mid-response is forgotten, and the client waits for ever.
 * A stream that is over while the client may still send on it stays open for the client, and what comes on it ends the
   connection with a KeyError.
 * It accepts compressed WebSockets: see `websocket_extensions`.
+* It gives requests to the app as they are, whatever is in their heads, ends the connection by an exception over some
+  (a CONNECT without a path), and answers others itself with an empty body. Heads are looked at here first, and what is
+  wrong with one goes with its request to `request_limits`, where it is answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import h2.events
 import trio
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
-from hypercorn.events import Closed, Event, RawData
-from hypercorn.protocol import ProtocolWrapper
-from hypercorn.protocol.events import Body, StreamClosed
+from hypercorn.events import Closed, Event
+from hypercorn.protocol.events import Body, Request, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h2 import H2Protocol
-from hypercorn.protocol.h11 import H2CProtocolRequiredError, H2ProtocolAssumedError, H11Protocol
+from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
+from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.protocol.ws_stream import WSStream
+from hypercorn.typing import ConnectionState
+from priority.priority import DuplicateStreamError
 
+from smg_trio.http.faults import RequestFault
+from smg_trio.http.hypercorn.http2_head import Http2Head, partial_http2_request, read_http2_head
 from smg_trio.http.hypercorn.websocket_extensions import without_offer
+from smg_trio.http.settings import ServerLimits
+
+FAULT: Final = "smg_trio.fault"
+"""In a request's ``state``: what is wrong with its head, and what may be told of it."""
 
 
 class OrderlyH2Protocol(H2Protocol):
     """See the module."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, limits: ServerLimits) -> None:
+        """`arguments`: hypercorn's own; `limits`: heads are held against these."""
         super().__init__(*arguments)
+        self._limits = limits
         self._progress = trio.Event()
         self._client_sends: set[int] = set()
 
     async def _create_stream(self, request: h2.events.RequestReceived) -> None:
-        request.headers = without_offer(request.headers or [])
+        fields = without_offer(request.headers or [])
+        state = self.connection_state
+        try:
+            head = read_http2_head(fields, self._limits)
+        except RequestFault as fault:
+            asked = partial_http2_request(fields)
+            state = ConnectionState(state | {FAULT: (fault, asked)})
+            head = Http2Head(asked.method, b"/", [], websocket=False)
         if request.stream_ended is None:
             self._client_sends.add(request.stream_id)
-        await super()._create_stream(request)
+        stream = self._open_stream(request.stream_id, WSStream if head.websocket else HTTPStream)
+        await stream.handle(Request(request.stream_id, head.headers, "2", head.method, head.target, state))
+        await self.context.mark_request()
+
+    def _open_stream(self, stream_id: int, kind: type[HTTPStream] | type[WSStream]) -> HTTPStream | WSStream:
+        """As `H2Protocol._create_stream` does it, which chooses the kind by the method alone."""
+        shared = (self.app, self.config, self.context, self.task_group, self.ssl, self.client, self.server)
+        stream = self.streams[stream_id] = kind(*shared, self.stream_send, stream_id)
+        self.stream_buffers[stream_id] = StreamBuffer(self.context.event_class)
+        with suppress(DuplicateStreamError):  # a PRIORITY frame came before
+            self.priority.insert_stream(stream_id)
+            self.priority.block(stream_id)
+        return stream
 
     async def stream_send(self, event: StreamEvent) -> None:
         """A stream's way out; that it has closed is believed once its last frame has been sent."""
@@ -53,10 +85,25 @@ class OrderlyH2Protocol(H2Protocol):
             return
         while self._owes_end(event.stream_id):
             await self._progress.wait()
+        await self._abandon_unended(event.stream_id)
         await super().stream_send(event)
         await self._stop_client(event.stream_id)
         if self.idle and self.context.terminated.is_set():
             await self.send(Closed())
+
+    async def _abandon_unended(self, stream_id: int) -> None:
+        """Tell the client of a stream whose app has ended before the response was complete."""
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is None or self.closed or not isinstance(self.streams.get(stream_id), HTTPStream):
+            return
+        self._client_sends.discard(stream_id)
+        with suppress(ProtocolError):  # the client has reset the stream
+            self.connection.reset_stream(stream_id, ErrorCodes.INTERNAL_ERROR)
+        await self._flush()
+        # The sending task finds the stream closed, and forgets it.
+        await buffer.close()
+        self.priority.unblock(stream_id)
+        await self.has_data.set()
 
     async def _stop_client(self, stream_id: int) -> None:
         """Tell a client that still sends on a stream that is over (RFC 9113, 8.1)."""
@@ -83,10 +130,18 @@ class OrderlyH2Protocol(H2Protocol):
         if event.stream_ended is not None:
             self._client_sends.discard(event.stream_id)
         stream = self.streams.get(event.stream_id)
-        if stream is not None:
+        if isinstance(stream, WSStream) and not stream.handshake.accepted:
+            await self._refuse_early_data(event.stream_id)
+        elif stream is not None:
             await stream.handle(Body(stream_id=event.stream_id, data=event.data))
         with suppress(ProtocolError):  # the stream, or the connection, has ended meanwhile
             self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+
+    async def _refuse_early_data(self, stream_id: int) -> None:
+        """Before its handshake is answered a WebSocket has nothing to say; hypercorn would answer it a second time."""
+        self._client_sends.discard(stream_id)
+        self.connection.reset_stream(stream_id, ErrorCodes.PROTOCOL_ERROR)
+        await self._close_stream(stream_id)
 
     def _owes_end(self, stream_id: int) -> bool:
         buffer = self.stream_buffers.get(stream_id)
@@ -107,33 +162,3 @@ class OrderlyH2Protocol(H2Protocol):
             for buffer in list(self.stream_buffers.values()):
                 await buffer.close()
             self._note_progress()
-
-
-class Protocols(ProtocolWrapper):
-    """What speaks on one connection: HTTP/1.1 until the client turns out to speak HTTP/2, unless TLS has said so."""
-
-    def __init__(
-        self,
-        *arguments: Any,
-        alpn: str,
-        make_h11: Callable[..., H11Protocol],
-    ) -> None:
-        """`arguments`: what both protocols are made of; `make_h11`: the HTTP/1.1 protocol's class."""
-        super().__init__(*arguments)
-        self._arguments = arguments
-        self.protocol = OrderlyH2Protocol(*arguments) if alpn == "h2" else make_h11(*arguments)
-
-    async def handle(self, event: Event) -> None:
-        """Take what came from the client; the protocol may change by it."""
-        try:
-            await self.protocol.handle(event)
-        except H2ProtocolAssumedError as error:
-            await self._become_h2(error.data)
-        except H2CProtocolRequiredError as error:
-            await self._become_h2(error.data, error.headers, error.settings)
-
-    async def _become_h2(self, data: bytes, *initial: Any) -> None:
-        self.protocol = OrderlyH2Protocol(*self._arguments)
-        await self.protocol.initiate(*initial)
-        if data:
-            await self.protocol.handle(RawData(data))

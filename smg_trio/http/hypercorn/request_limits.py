@@ -1,84 +1,80 @@
-"""The server's request limits as an ASGI wrapper, for what hypercorn reads (h2, TLS, the fallback).
+"""What lies between hypercorn's protocols and the app: limits of requests, and answers to what goes wrong with them.
 
-The fast lane enforces the same limits while it parses; hypercorn has none of its own. Besides, hypercorn says
-"disconnect" from within the last send of a response, before it has closed or recycled the connection: an app that
-cancels itself then would cancel that too, and leave the connection open and idle. So it hears of it afterwards.
+The HTTP/1.1 of this package enforces the same limits while it parses, and answers in the same way; hypercorn has no
+limits, and answers with empty bodies.
+
+Besides, hypercorn says "disconnect" from within the last send of a response, before it has closed the stream: an app
+that cancels itself then would cancel that too. So it hears of it afterwards.
 """
 
 from __future__ import annotations
 
 import trio
 
+from smg_trio.core.errors import SmgError
+from smg_trio.http.app_failures import fault_of
 from smg_trio.http.app_tasks import STOP_READING
 from smg_trio.http.asgi import App, Headers, Message, Receive, Scope, Send
 from smg_trio.http.body_pace import BodyPace
 from smg_trio.http.faults import (
-    HeadersTooLarge,
-    RequestFault,
+    AppFailed,
+    FaultAnswer,
+    FaultAnswers,
+    PartialRequest,
     RequestTimeout,
     RequestTooLarge,
-    error_body,
-    error_headers,
 )
+from smg_trio.http.hypercorn.http2 import FAULT
 from smg_trio.http.settings import ServerLimits
 
 
-def limit_requests(app: App, limits: ServerLimits) -> App:
-    """Wraps ``app``: bodies, header counts and stalled uploads beyond ``limits`` are answered here."""
+def limit_requests(app: App, limits: ServerLimits, faults: FaultAnswers) -> App:
+    """Wraps ``app``: what is wrong with a request, or with the app, is answered by ``faults``."""
 
     async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        request: _LimitedRequest | _Handshake
         if scope["type"] == "http":
-            await _LimitedRequest(app, limits, receive, send).run(scope)
+            request = _LimitedRequest(limits, scope, receive, send)
         else:
-            await app(scope, receive, send)
+            request = _Handshake(receive, send)
+        asked = PartialRequest(request.method, scope["path"], scope["headers"])
+        fault: SmgError | None = AppFailed()
+        try:
+            if FAULT in scope["state"]:
+                fault, asked = scope["state"][FAULT]
+            else:
+                await app(scope, request.receive, request.send)
+        except Exception as error:
+            fault = fault_of(error)
+        if fault is not None and not request.started:
+            await request.answer(faults.to(fault, asked))
 
     return limited
 
 
 class _LimitedRequest:
-    """One request on its way into the app."""
+    """One HTTP request on its way into the app, and its response.
+
+    Attributes:
+        started: the response has begun.
+    """
 
     __slots__ = (
-        "_app", "_body_ended", "_closes", "_ending", "_http1", "_limits", "_pace", "_read", "_receive", "_send",
-        "_started", "_stop_reading",
+        "_body_ended", "_ending", "_limits", "_pace", "_read", "_receive", "_send", "_stop_reading", "method",
+        "started",
     )  # fmt: skip
 
-    def __init__(self, app: App, limits: ServerLimits, receive: Receive, send: Send) -> None:
-        self._app = app
+    def __init__(self, limits: ServerLimits, scope: Scope, receive: Receive, send: Send) -> None:
         self._limits = limits
         self._receive = receive
         self._send = send
+        self._stop_reading = scope["extensions"][STOP_READING]
         self._read = 0
         self._body_ended = False
-        self._started = False
         self._ending: trio.Event | None = None
         self._pace: BodyPace | None = None
-
-    async def run(self, scope: Scope) -> None:
-        """Runs the app; a fault raised by `receive` that the app lets through is answered here."""
-        self._http1 = scope["http_version"] in ("1.0", "1.1")
-        self._closes = self._http1 and _declares_body(scope)
-        self._stop_reading = scope["extensions"][STOP_READING]
-        try:
-            self._check_head(scope)
-            await self._app(scope, self.receive, self.send)
-        except RequestFault as fault:
-            await self._answer(fault)
-        except BaseExceptionGroup as group:
-            faults, rest = group.split(RequestFault)
-            if faults is None or rest is not None:
-                raise
-            await self._answer(_first(faults))
-
-    def _check_head(self, scope: Scope) -> None:
-        headers = scope["headers"]
-        if len(headers) > self._limits.max_headers:
-            raise HeadersTooLarge(f"The request has more than {self._limits.max_headers} headers.")
-        if sum(len(name) + len(value) for name, value in headers) > self._limits.max_header_bytes:
-            raise HeadersTooLarge(f"The request head is larger than {self._limits.max_header_bytes} bytes.")
-        for name, value in headers:
-            if name == b"content-length" and int(value) > self._limits.max_body_bytes:
-                raise RequestTooLarge(self._limits.max_body_bytes)
+        self.method: str = scope["method"]
+        self.started = False
 
     async def receive(self) -> Message:
         """The app's ``receive``: raises `RequestTooLarge` or `RequestTimeout` while the body is read."""
@@ -106,8 +102,10 @@ class _LimitedRequest:
     async def send(self, message: Message) -> None:
         """The app's ``send``. The end of the response is the end of the body too, whatever is left of it."""
         if message["type"] == "http.response.start":
-            self._started = True
-            message = message | {"headers": self._framed(list(message.get("headers", ())))}
+            self.started = True
+            # HTTP/2 has no such header, and no need: one stream is reset.
+            headers = [header for header in message.get("headers", ()) if header[0] != b"connection"]
+            message = message | {"headers": headers}
         if message["type"] != "http.response.body" or message.get("more_body", False):
             await self._send(message)
             return
@@ -119,36 +117,39 @@ class _LimitedRequest:
         finally:
             self._ending.set()
 
-    def _framed(self, headers: Headers) -> Headers:
-        """Headers of a response; they say that the connection closes where the body was not read.
-
-        HTTP/2 has no header for that, and no need: one stream is reset.
-        """
-        if not self._http1:
-            return [header for header in headers if header[0] != b"connection"]
-        if self._closes and not self._body_ended and (b"connection", b"close") not in headers:
-            headers.append((b"connection", b"close"))
-        return headers
-
-    async def _answer(self, fault: RequestFault) -> None:
-        if self._started:
-            return
-        body = error_body(fault)
-        headers = error_headers(body)
-        await self.send({"type": "http.response.start", "status": fault.status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+    async def answer(self, answer: FaultAnswer) -> None:
+        """Send the answer to a fault."""
+        await self.send({"type": "http.response.start", "status": answer.status, "headers": _framed(answer)})
+        await self.send({"type": "http.response.body", "body": answer.body})
 
 
-def _declares_body(scope: Scope) -> bool:
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" 0"))
-        for name, value in scope["headers"]
-    )
+class _Handshake:
+    """One WebSocket handshake on its way into the app, and what follows.
+
+    Attributes:
+        started: it has been answered.
+    """
+
+    __slots__ = ("_send", "method", "receive", "started")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._send = send
+        self.receive = receive
+        self.method = "WEBSOCKET"
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        """The app's ``send``."""
+        self.started = True
+        await self._send(message)
+
+    async def answer(self, answer: FaultAnswer) -> None:
+        """Send the answer to a fault."""
+        kind = "websocket.http.response"
+        headers = [*_framed(answer), (b"connection", b"close")]
+        await self.send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
+        await self.send({"type": f"{kind}.body", "body": answer.body})
 
 
-def _first(group: BaseExceptionGroup[RequestFault]) -> RequestFault:
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    assert isinstance(found, RequestFault)
-    return found
+def _framed(answer: FaultAnswer) -> Headers:
+    return [*answer.headers, (b"content-length", b"%d" % len(answer.body))]

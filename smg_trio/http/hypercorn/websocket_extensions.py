@@ -10,23 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import h11
-
 _OFFER = b"sec-websocket-extensions"
 
 
 def without_offer(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Request headers without the WebSocket extensions that the client offers."""
     return [(name, value) for name, value in headers if name.lower() != _OFFER]
-
-
-def request_without_offer(request: h11.Request) -> h11.Request:
-    """The same for an HTTP/1.1 request; itself if it offers none."""
-    if not any(name == _OFFER for name, _ in request.headers):
-        return request
-    return h11.Request(
-        method=request.method,
-        target=request.target,
-        headers=without_offer(request.headers),
-        http_version=request.http_version,
-    )

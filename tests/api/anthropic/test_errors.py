@@ -16,10 +16,10 @@ from smg_trio.core.errors import (
     InvalidRequest,
     ModelNotFound,
     Overloaded,
-    RequestTooLarge,
     SmgError,
     Unauthorized,
 )
+from smg_trio.http.faults import RequestTooLarge
 
 
 class Late(GatewayFault):
@@ -55,7 +55,7 @@ def test_every_error_has_anthropics_type(exc: Exception, status: int, kind: str)
 
 
 def test_a_body_that_is_too_large_has_its_documented_type() -> None:
-    assert json.loads(messages_error_body(RequestTooLarge("big")))["error"]["type"] == "request_too_large"
+    assert json.loads(messages_error_body(RequestTooLarge(10)))["error"]["type"] == "request_too_large"
 
 
 def test_the_event_is_named() -> None:

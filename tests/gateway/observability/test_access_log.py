@@ -57,10 +57,10 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
-async def test_every_answer_has_one_line_streamed_or_not(tmp_path: Path, set_up: SetUp, lane: str) -> None:
+@pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
+async def test_every_answer_has_one_line_streamed_or_not(tmp_path: Path, set_up: SetUp, http2: bool) -> None:
     out = set_up(as_json=True)
-    async with open_gateway(tmp_path, HELLO, http_lane=lane) as bench:
+    async with open_gateway(tmp_path, HELLO, http2=http2) as bench:
         expected = 0
         for path, body, tokens in BODIES:
             for stream in (False, True):
@@ -129,13 +129,10 @@ async def test_a_body_that_is_too_large_has_a_line(tmp_path: Path, set_up: SetUp
     assert [(line["route"], line["status"]) for line in lines] in ([], [("/v1/chat/completions", 413)])
 
 
-@pytest.mark.parametrize("lane", ["fast", "hypercorn"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_is_said_to_have_left(
-    tmp_path: Path, set_up: SetUp, stream: bool, lane: str
-) -> None:
+async def test_a_client_that_leaves_is_said_to_have_left(tmp_path: Path, set_up: SetUp, stream: bool) -> None:
     out = set_up(as_json=True)
-    async with open_gateway(tmp_path, ENDLESS, http_lane=lane) as bench:
+    async with open_gateway(tmp_path, ENDLESS) as bench:
         body = {"model": MODEL, "messages": HI, "stream": stream}
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_post, bench, body)

@@ -57,6 +57,13 @@ async def test_each_door_is_said_with_the_flag_that_closes_it(changed: dict[str,
     assert f"({flag} " in door
 
 
+async def test_any_host_name_is_a_door_only_where_names_are_looked_at() -> None:
+    changed = {"allowed_hosts": ("*",)}
+    assert await doors_of(**(CLOSED | changed)) == []
+    doors = await doors_of(**(CLOSED | changed | {"api_key": (), "control_plane_api_keys": ()}))
+    assert "web pages by DNS rebinding (--allowed-hosts your.host)" in doors
+
+
 async def test_what_is_closed_is_not_said(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("k")
     assert await doors_of(**CLOSED) == []

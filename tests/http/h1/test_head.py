@@ -28,6 +28,14 @@ def head_of(*lines: bytes, first: bytes = b"GET / HTTP/1.1", host: bytes = b"Hos
     return b"\r\n".join([first, *([host] if host else []), *lines, b"", b""])
 
 
+WEBSOCKET = (
+    b"Upgrade: WebSocket",
+    b"Connection: keep-alive, Upgrade",
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    b"Sec-WebSocket-Version: 13",
+)
+
+
 @both_parsers
 def test_a_head_is_read(new_parser: type[HeadParser]) -> None:
     raw = head_of(b"X-Empty:", b"Accept:  a, b \t", b"X-Latin: \xe9", first=b"POST /a%20b?c=%64 HTTP/1.1")
@@ -49,7 +57,10 @@ def test_a_head_is_read(new_parser: type[HeadParser]) -> None:
         (head_of(first=b"GET / HTTP/1.0", host=b""), {"keep_alive": False, "http11": False}),
         (head_of(b"Connection: keep-alive", first=b"GET / HTTP/1.0", host=b""), {"keep_alive": True}),
         (head_of(b"Expect: 100-Continue", b"Content-Length: 1"), {"expects_continue": True}),
-        (head_of(b"Upgrade: WebSocket", b"Connection: keep-alive, Upgrade"), {"websocket": True}),
+        (head_of(*WEBSOCKET), {"websocket": True}),
+        (head_of(*WEBSOCKET, b"Content-Length: 0"), {"websocket": True}),
+        (head_of(*WEBSOCKET, first=b"POST / HTTP/1.1"), {"websocket": False}),
+        (head_of(*WEBSOCKET, first=b"GET / HTTP/1.0"), {"websocket": False}),
         (head_of(b"Upgrade: websocket"), {"websocket": False}),
         (head_of(b"Upgrade: h2c", b"Connection: Upgrade"), {"websocket": False, "keep_alive": True}),
         (head_of(first=b"OPTIONS * HTTP/1.1"), {"path": b"*"}),
@@ -63,6 +74,16 @@ def test_what_a_head_means(new_parser: type[HeadParser], raw: bytes, expected: d
 
 
 REFUSED = [
+    (head_of(*WEBSOCKET[:3], b"Sec-WebSocket-Version: 8"), 426),
+    (head_of(*WEBSOCKET[:3]), 426),
+    (head_of(*WEBSOCKET, b"Sec-WebSocket-Version: 13"), 426),
+    (head_of(*WEBSOCKET[:2], b"Sec-WebSocket-Version: 13"), 400),
+    (head_of(*WEBSOCKET[:2], b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Key: short"), 400),
+    (head_of(*WEBSOCKET, WEBSOCKET[2]), 400),
+    (head_of(*WEBSOCKET, b"Upgrade: websocket"), 400),
+    (head_of(b"Upgrade: h2c", *WEBSOCKET), 400),
+    (head_of(*WEBSOCKET, b"Content-Length: 5"), 400),
+    (head_of(*WEBSOCKET, b"Transfer-Encoding: chunked"), 400),
     (head_of(host=b""), 400),
     (head_of(b"Host: twice"), 400),
     (head_of(b"Host: twice", first=b"GET / HTTP/1.0"), 400),
@@ -127,7 +148,7 @@ NAMES = TOKENS | NOISE | st.sampled_from([b"Content-Length", b"Transfer-Encoding
 VALUES = TOKENS | NOISE | st.sampled_from([b"5", b"chunked", b"close", b"", b"keep-alive, upgrade", b"\xc3\xa9 x"])
 LINES = st.lists(st.tuples(NAMES, VALUES).map(b": ".join), max_size=5)
 FIRST = st.tuples(
-    st.sampled_from(sorted(METHODS)) | NOISE,
+    st.sampled_from([method.encode() for method in sorted(METHODS)]) | NOISE,
     st.sampled_from([b"/", b"/a?b=c", b"*", b"/%41", b"/a[]{}|^\"'<>`\\#f"]) | TOKENS.map(lambda t: b"/" + t),
     st.sampled_from([b"HTTP/1.1", b"HTTP/1.0"]),
 ).map(b" ".join)

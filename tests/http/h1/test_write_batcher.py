@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,13 +14,14 @@ from smg_trio.http import WRITE_BODY, Receive, RunningServer, Scope, Send
 from smg_trio.http.asgi import App
 from smg_trio.http.client_connection import ClientConnection
 from smg_trio.http.disconnect_watch import DisconnectWatch
+from smg_trio.http.faults import FaultAnswers
 from smg_trio.http.h1 import write_batcher as bursts
 from smg_trio.http.h1.connection import Http1Connection
-from smg_trio.http.h1.context import LaneContext
+from smg_trio.http.h1.context import Http1Context
 from smg_trio.http.h1.parsers import H11HeadParser
 from smg_trio.http.h1.write_batcher import WORTH_FROM
 from smg_trio.http.settings import ServerLimits
-from tests.http.running import PATIENCE_S, connect, read_to_end, running_server
+from tests.http.running import PATIENCE_S, Stream, connect, read_to_end, reset, running_server
 
 STREAMS = 3 * WORTH_FROM
 
@@ -29,6 +29,14 @@ STREAMS = 3 * WORTH_FROM
 @pytest.fixture(autouse=True, params=[WORTH_FROM - 1, 4 * STREAMS], ids=["several bursts per step", "one"])
 def most_waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bursts, "_MOST_WAITING", request.param)
+
+
+TLS = [False]
+
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["plain", "tls"])
+def tls(request: pytest.FixtureRequest) -> None:
+    TLS[0] = request.param
 
 
 class Steps:
@@ -81,8 +89,8 @@ class Steps:
 
 
 @asynccontextmanager
-async def clients(app: App, count: int) -> AsyncIterator[tuple[RunningServer, list[trio.SocketStream]]]:
-    async with running_server(app) as server:
+async def clients(app: App, count: int) -> AsyncIterator[tuple[RunningServer, list[Stream]]]:
+    async with running_server(app, tls=TLS[0]) as server:
         streams = [await connect(server) for _ in range(count)]
         for number, stream in enumerate(streams):
             await stream.send_all(b"GET /%d HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n" % number)
@@ -136,9 +144,7 @@ async def test_a_client_that_resets_is_noticed_and_its_neighbours_go_on() -> Non
     steps = Steps()
     async with clients(steps.app, STREAMS) as (_, streams):
         await steps.wait_begun(STREAMS)
-        leaver = streams.pop(3)
-        leaver.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await leaver.aclose()
+        reset(streams.pop(3))
         with trio.fail_after(PATIENCE_S):
             while steps.gone != ["/3"]:
                 steps.step(b",")  # nobody asked to be told of it: the write meets it
@@ -165,7 +171,7 @@ async def test_a_connection_that_ends_before_its_rest_is_written_troubles_nobody
     ours.setblocking(False)
     link = ClientConnection(ours, None, None)
     watch = DisconnectWatch()
-    context = LaneContext(Steps().app, ServerLimits(), H11HeadParser, watch)
+    context = Http1Context(Steps().app, ServerLimits(), H11HeadParser, watch, FaultAnswers())
     connection = Http1Connection(link, context)
     with theirs:
         assert connection.queue(b"x" * 10_000_000)

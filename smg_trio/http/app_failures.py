@@ -1,0 +1,32 @@
+"""What an exception of the app means for its request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from smg_trio.core.errors import SmgError
+from smg_trio.http.client_connection import ClientGone
+from smg_trio.http.faults import AppFailed, RequestFault
+
+LOGGER = logging.getLogger("smg_trio.http")
+
+
+def fault_of(error: Exception) -> SmgError | None:
+    """What the client is to be told of it, if anybody is there to be told; logs what nobody had foreseen."""
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if isinstance(leaf, RequestFault):
+            return leaf
+    if all(isinstance(leaf, ClientGone) for leaf in leaves):
+        return None
+    LOGGER.error("the app failed on a request", exc_info=error)
+    return AppFailed()
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
