@@ -92,3 +92,13 @@ class EngineBatch:
     finished_request_ids: tuple[str, ...] = ()
     wave_complete: int | None = None
     start_wave: int | None = None
+
+    @property
+    def only_wave_notice(self) -> bool:
+        """Whether the message says nothing of any request."""
+        return (
+            (self.wave_complete is not None or self.start_wave is not None)
+            and not self.outputs
+            and not self.finished_request_ids
+            and self.utility is None
+        )

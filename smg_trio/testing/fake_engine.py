@@ -305,6 +305,8 @@ class _Life:
             while core.takes_input():
                 await engine._reading.wait()
                 batch = await link.receive_many()
+                if engine.options.input_delay_s:
+                    await trio.sleep(engine.options.input_delay_s)
                 await engine._reading.wait()  # told to stop while it waited: what came since is not looked at
                 for frames in batch:
                     self._outbox += core.receive(frames, trio.current_time())

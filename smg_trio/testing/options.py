@@ -33,6 +33,8 @@ class EngineOptions:
         max_num_seqs: sequences that run at once; the others wait.
         num_gpu_blocks, block_size: KV capacity; ``kv_usage`` is taken tokens over their product.
         step_time_s: duration of one step, which gives every running sequence its next tick.
+        input_delay_s: how long a message waits before it is read. Lockstep ranks whose delays differ see a wake-up at
+            different moments, some of them before and some after the ranks agree to pause.
         prefill_time_s, prefill_token_time_s: added to the step that admits a request, per request and per
             prompt token that the prefix cache does not hold.
         prefix_caching: keep full prompt blocks and report hits.
@@ -67,6 +69,7 @@ class EngineOptions:
     num_gpu_blocks: int = 32768
     block_size: int = 16
     step_time_s: float = 0.0
+    input_delay_s: float = 0.0
     prefill_time_s: float = 0.0
     prefill_token_time_s: float = 0.0
     prefix_caching: bool = False

@@ -132,8 +132,12 @@ class Group:
         lockstep = self.handshake.lockstep
         self._commands.send_nowait(SendAdd(entry, request, self.waves.current if lockstep else 0))
         if lockstep:
-            self._commands.send_nowait(SendWave(self.waves.wake()))
+            self._wake_ranks()
         return entry
+
+    def _wake_ranks(self) -> None:
+        """Have every rank of a lockstep group take part in the next collective."""
+        self._commands.send_nowait(SendWave(self.waves.wake(_epoch_us())))
 
     def _choose_rank(self, request: GenerationRequest) -> int:
         serving = self.handshake.serving_ranks
@@ -172,7 +176,8 @@ class Group:
 
     def apply(self, batch: EngineBatch, now: float) -> None:
         """Take in one output message: hand outputs to their requests, note load and waves. Unknown ids are ignored."""
-        self.silence.heard(now)
+        if not batch.only_wave_notice:  # which shows that the ranks step, not that they work on what is in flight
+            self.silence.heard(now)
         rank = batch.rank
         if batch.load is not None and 0 <= rank < self._spec.engine_count:
             self.selector.report(rank, batch.load)
@@ -224,8 +229,12 @@ class Group:
             return
         if batch.wave_complete is not None:
             self.waves.completed(batch.wave_complete)
+            if self.ledger.entries:
+                # The wake-up of a request may reach one rank before the ranks agree to pause and the other after it. The
+                # first has used its number up, the second waits in the collective alone until all are woken again.
+                self._wake_ranks()
         if batch.start_wave is not None:
-            self._commands.send_nowait(SendWave(self.waves.asked_to_start(batch.start_wave)))
+            self._commands.send_nowait(SendWave(self.waves.asked_to_start(batch.start_wave, _epoch_us())))
 
     # ---- engines lost and found -------------------------------------------------------------------------
 
@@ -311,9 +320,8 @@ class Group:
         self._orphans[rank] = set()
         self.handshake.taken_back(rank, info)
         if self.handshake.lockstep:
-            # Engines take any wave at or above their own, which the earlier gateway's count is unknown of; seconds
-            # since the epoch are above what any counting from 0 has reached.
-            self.waves.completed(int(time.time()))
+            # Engines stand at a wave of the earlier gateway's, whose numbers came from the same clock.
+            self.waves.completed(_epoch_us())
         self._changed()
 
     def _abort_orphan(self, rank: int, request_id: str) -> None:
@@ -390,3 +398,7 @@ class Group:
             )
             for rank in range(self._spec.engine_count)
         )
+
+
+def _epoch_us() -> int:
+    return time.time_ns() // 1000

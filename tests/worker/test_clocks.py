@@ -9,25 +9,23 @@ from smg_trio.worker.liveness import SilenceClock
 from smg_trio.worker.waves import WaveClock
 
 
-@given(st.lists(st.one_of(st.just(None), st.tuples(st.booleans(), st.integers(0, 30))), max_size=40))
+@given(st.lists(st.tuples(st.sampled_from(["wake", "completed", "asked"]), st.integers(0, 30), st.integers(0, 40))))
 def test_waves_never_decrease_and_every_wake_is_above_what_engines_stand_at(
-    happenings: list[tuple[bool, int] | None],
+    happenings: list[tuple[str, int, int]],
 ) -> None:
     clock = WaveClock()
     standing = 0
-    last = 0
-    for happening in happenings:
-        if happening is None:
-            wave = clock.wake()
-            assert wave >= standing
-        elif happening[0]:
-            clock.completed(happening[1])
-            standing = max(standing, happening[1] + 1)
-        else:
-            wave = clock.asked_to_start(happening[1])
-            assert wave >= happening[1]
-        assert clock.current >= last
+    for what, wave, now_us in happenings:
         last = clock.current
+        if what == "completed":
+            clock.completed(wave)
+            standing = max(standing, wave + 1)
+            assert clock.current >= last
+            continue
+        number = clock.wake(now_us) if what == "wake" else clock.asked_to_start(wave, now_us)
+        assert number >= standing
+        assert number > last
+        assert number >= (now_us if what == "wake" else max(wave, now_us))
 
 
 def test_the_silence_clock_starts_with_the_submit_that_ends_idleness() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import msgpack
 import pytest
@@ -468,6 +470,46 @@ async def test_a_lockstep_group_is_woken_for_every_request(tmp_path: Path, autoj
         waves = [wave for wave, _ in bench.engines[0].waves]
         assert waves == sorted(set(waves))
         assert [len(engine.waves) for engine in bench.engines] == [3, 3]
+
+
+async def test_a_wake_up_that_ranks_see_on_different_sides_of_a_pause_stalls_no_request(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    random = Random(7)
+    async with memory_bench(tmp_path, engine_count=2, lockstep=True) as bench:
+        options: dict[str, Any] = {"group_size": 2, "lockstep": True, "step_time_s": 0.01}
+        bench.start_engine(0, **options)
+        await bench.ready(1, input_delay_s=0.008, **options)
+        for number in range(10_000):
+            with trio.fail_after(2):
+                await collect(bench.worker, request(max_tokens=number % 3 + 1, rank=number % 2))
+            await trio.sleep(random.random() * 0.2)
+        wakes = len(bench.engines[0].waves)
+        assert wakes > 10_000, "no pause ever came between a wake-up's two arrivals: the engines did not show the fault"
+        assert wakes < 30_000
+
+
+async def test_a_lockstep_group_that_only_sends_wave_notices_is_silent(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with memory_bench(tmp_path, engine_count=2, lockstep=True) as bench:
+        first = bench.start_engine(0, group_size=2, lockstep=True)
+        await bench.ready(1, group_size=2, lockstep=True)
+        for engine in bench.engines:
+            engine.stop_reading()
+        notice = msgpack.packb([0, [], None, 0.0, None, None, 5, None])
+
+        async def notify() -> None:
+            while True:
+                await trio.sleep(1)
+                first.send_raw([notice])
+
+        with trio.fail_after(400):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(notify)
+                with pytest.raises(EngineSilent):
+                    await collect(bench.worker, request())
+                nursery.cancel_scope.cancel()
 
 
 async def test_a_lockstep_group_fails_as_one(tmp_path: Path, autojump_clock: MockClock) -> None:
