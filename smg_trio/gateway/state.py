@@ -113,7 +113,9 @@ class Gateway:
         self.background = BackgroundTasks()
         self.response_ids = ResponseIds()
         self.preparer = Preparer(cache_bytes=settings.tokenizer_cache_l1_max_memory)
-        self.limits = RequestLimits(max_logprobs=settings.max_logprobs)
+        self.limits = RequestLimits(
+            max_logprobs=settings.max_logprobs, kv_transfer_params=settings.allow_kv_transfer_params
+        )
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.admission = admission_queue_of(settings, os.cpu_count() or 1)

@@ -301,6 +301,10 @@ class Settings:
         180.0, "How long answers in flight may go on after SIGTERM.", "HTTP", metavar="S"
     )
     max_logprobs: int = _option(20, "Most candidates per position a client may ask for; -1: no bound.", "HTTP")
+    allow_kv_transfer_params: bool = _option(
+        False, "Pass kv_transfer_params of clients to engines. Ones that do not fit hold an engine's cache for good.",
+        "HTTP",
+    )  # fmt: skip
     api_key: tuple[str, ...] = _option(
         (), "Key(s) of which clients must send one (Authorization: Bearer KEY). Probes stay public. Others on this "
         "host can see a command line: better use --api-key-file.", "Security", metavar="KEY", secret=True, guards=True,

@@ -230,8 +230,8 @@ class Group:
         if batch.wave_complete is not None:
             self.waves.completed(batch.wave_complete)
             if self.ledger.entries:
-                # The wake-up of a request may reach one rank before the ranks agree to pause and the other after it. The
-                # first has used its number up, the second waits in the collective alone until all are woken again.
+                # The wake-up of a request may reach one rank before the ranks agree to pause and the other after it.
+                # The first has used its number up, the second waits in the collective alone until all are woken again.
                 self._wake_ranks()
         if batch.start_wave is not None:
             self._commands.send_nowait(SendWave(self.waves.asked_to_start(batch.start_wave, _epoch_us())))

@@ -31,7 +31,7 @@ def body(path: str, **fields: Any) -> dict[str, Any]:
 
 @PATHS
 async def test_every_sampling_field_arrives_at_a_vllm_engine(tmp_path: Path, path: str) -> None:
-    async with open_gateway(tmp_path, HELLO) as bench:
+    async with open_gateway(tmp_path, HELLO, allow_kv_transfer_params=True) as bench:
         eos, endoftext = bench.model.id_of("<EOS>"), bench.model.id_of("<|endoftext|>")
         asked = SHARED | {
             "logit_bias": {"7": 3.5, "8": -100},
@@ -291,3 +291,28 @@ async def test_a_template_that_refuses_is_the_client_s_fault(tmp_path: Path) -> 
     async with open_gateway(tmp_path, HELLO) as bench:
         answer = await bench.chat(messages=[{"role": "wizard", "content": "x"}])
         assert error_of(answer, 400)["param"] == "messages"
+
+
+REFUSING: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HI},
+    "/v1/completions": {"prompt": "hi"},
+    "/v1/responses": {"input": "hi"},
+    "/v1/messages": {"messages": HI, "max_tokens": 5},
+    "/generate": {"text": "hi"},
+}
+
+
+async def test_no_client_hands_an_engine_kv_transfer_parameters_unless_that_is_allowed(tmp_path: Path) -> None:
+    parked = {"do_remote_prefill": True, "remote_block_ids": [[1, 2]]}
+    async with open_gateway(tmp_path, HELLO) as bench:
+        for path, base in REFUSING.items():
+            fields = [{"kv_transfer_params": parked}, {"vllm_xargs": {"kv_transfer_params": parked}}]
+            if path == "/generate":
+                fields.append({"sampling_params": {"kv_transfer_params": parked}})
+            for field in fields:
+                answer = await bench.http.post(path, json=base | field)
+                # An API that does not know a field ignores it.
+                refused = answer.status_code == 400 and "--allow-kv-transfer-params" in answer.text
+                assert refused or answer.status_code == 200, (path, field)
+        assert all(not request.sampling.get("extra_args") for request in bench.engine.received)
+        await bench.wait_idle()

@@ -1,4 +1,4 @@
-"""Each command of the reference gateway's page on ZMQ workers works as it is written, with an empty and a full cache."""
+"""Each command of the reference gateway's page on ZMQ workers works as written, with an empty and a full cache."""
 
 from __future__ import annotations
 

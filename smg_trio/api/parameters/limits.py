@@ -15,6 +15,8 @@ class RequestLimits:
         max_stop_strings: stop strings per request.
         max_prompts: prompts in one completions request.
         max_choices: answers in one request, prompts times choices; each is an engine request of its own.
+        kv_transfer_params: whether clients may say where an engine gets KV cache from or hands it over to. Parameters
+            that do not fit park a request in the engine for good and keep its cache blocks.
         trust_chat_template: whether a request may bring its own chat template (it runs, sandboxed, here).
     """
 
@@ -23,6 +25,7 @@ class RequestLimits:
     max_stop_strings: int = 4
     max_prompts: int = 1024
     max_choices: int = 4096
+    kv_transfer_params: bool = False
     trust_chat_template: bool = False
 
 

@@ -133,6 +133,8 @@ def parse_sampling(
     if (prompt_logprobs := found.get("prompt_logprobs")) is not None:
         _bounded_logprobs(prompt_logprobs, "prompt_logprobs", limits)
     _settle_max_tokens(found, may_be_empty, default_max_tokens)
+    if not limits.kv_transfer_params:
+        _refuse_kv_transfer(found)
     _settle_extra_args(found)
     found["structured_output"] = parse_structured_output(obj)
     return SamplingFields(**found)
@@ -150,6 +152,12 @@ def _settle_max_tokens(found: dict[str, Any], may_be_empty: bool, default: int |
         raise refuse(param, f"must be at least 1, got {asked}")
     if found.get("min_tokens", 0) > max(asked, 1):
         raise refuse("min_tokens", f"must not be greater than {param}={asked}, got {found['min_tokens']}")
+
+
+def _refuse_kv_transfer(found: Mapping[str, Any]) -> None:
+    for param, holder in (("kv_transfer_params", found), ("vllm_xargs.kv_transfer_params", found.get("vllm_xargs"))):
+        if holder and holder.get("kv_transfer_params") is not None:
+            raise refuse(param, "this server takes no KV transfer parameters from clients (--allow-kv-transfer-params)")
 
 
 def _settle_extra_args(found: dict[str, Any]) -> None:

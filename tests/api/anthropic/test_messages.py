@@ -198,9 +198,9 @@ def test_an_output_format_is_a_grammar() -> None:
 
 
 def test_sampling_fields_of_the_chat_api_work_here_too() -> None:
-    sampling = parse(seed=7, min_p=0.1, ignore_eos=True, cache_salt="s", kv_transfer_params={"a": 1}).chat.sampling
+    sampling = parse(seed=7, min_p=0.1, ignore_eos=True, cache_salt="s", vllm_xargs={"a": 1}).chat.sampling
     assert (sampling.seed, sampling.min_p, sampling.ignore_eos, sampling.cache_salt) == (7, 0.1, True, "s")
-    assert sampling.kv_transfer_params == {"a": 1}
+    assert sampling.extra_args == {"a": 1}
     assert parse(metadata={"user_id": "u"}).user_id == "u"
     assert parse(stop=["x"]).chat.sampling.stop == ()
     assert parse(max_tokens=0).chat.sampling.max_tokens == 0

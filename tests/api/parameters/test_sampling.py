@@ -83,7 +83,7 @@ def test_a_silent_client_leaves_room_for_the_models_defaults() -> None:
     ],
 )
 def test_what_vllm_accepts_is_read(field: str, given: object, read: object) -> None:
-    assert getattr(parse(**{field: given}), field) == read
+    assert getattr(parse(RequestLimits(kv_transfer_params=True), **{field: given}), field) == read
 
 
 @pytest.mark.parametrize(
@@ -175,6 +175,22 @@ def test_extra_arguments_are_gathered() -> None:
     sampling = parse(vllm_xargs={"a": 1}, ec_transfer_params={"b": 2})
     assert sampling.extra_args == {"a": 1, "ec_transfer_params": {"b": 2}}
     assert parse(vllm_xargs={}).extra_args is None
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"kv_transfer_params": {"do_remote_prefill": True}}, "kv_transfer_params"),
+        ({"kv_transfer_params": {}}, "kv_transfer_params"),
+        ({"vllm_xargs": {"a": 1, "kv_transfer_params": {"a": 1}}}, "vllm_xargs.kv_transfer_params"),
+    ],
+)
+def test_kv_transfer_parameters_are_refused_unless_the_operator_allows_them(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest, match="--allow-kv-transfer-params") as caught:
+        parse(**body)
+    assert caught.value.param == param
+    parse(RequestLimits(kv_transfer_params=True), **body)
+    assert parse(**dict.fromkeys(body)).kv_transfer_params is None
 
 
 def test_the_operator_sets_the_bounds() -> None:
