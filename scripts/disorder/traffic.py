@@ -210,7 +210,7 @@ class Traffic:
         turns = self._random.randint(1, 3)
         async with await trio.open_tcp_stream("127.0.0.1", self._port) as stream:
             connection = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
-            await stream.send_all(connection.send(Request(host="t", target="/v1/responses")))
+            await stream.send_all(connection.send(Request(host="localhost", target="/v1/responses")))
             text = ""
             while True:
                 data = await stream.receive_some()

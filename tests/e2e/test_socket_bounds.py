@@ -69,7 +69,7 @@ class Client:
 async def client(bench: Bench) -> AsyncIterator[Client]:
     async with await connect(bench.port) as stream:
         one = Client(stream)
-        await one.send(Request(host="t", target="/v1/responses"))
+        await one.send(Request(host="localhost", target="/v1/responses"))
         async for event in one.take():
             assert isinstance(event, AcceptConnection)
             break
