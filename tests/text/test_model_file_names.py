@@ -10,13 +10,14 @@ from smg_trio.text.model_file_names import find_tokenizer_files, is_mistral_form
 
 LLAMA = [
     ".gitattributes", "LICENSE", "README.md", "config.json", "generation_config.json",
-    "model-00001-of-00004.safetensors", "model.safetensors.index.json", "original/consolidated.00.pth", "original/params.json",
-    "original/tokenizer.model", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json",
+    "model-00001-of-00004.safetensors", "model.safetensors.index.json", "original/consolidated.00.pth",
+    "original/params.json", "original/tokenizer.model", "special_tokens_map.json", "tokenizer.json",
+    "tokenizer_config.json",
 ]  # fmt: skip
 MISTRAL = [
     "SYSTEM_PROMPT.txt", "chat_template.json", "config.json", "consolidated.safetensors",
-    "model-00001-of-00010.safetensors", "params.json", "preprocessor_config.json", "processor_config.json", "tekken.json", "tokenizer.json",
-    "tokenizer_config.json",
+    "model-00001-of-00010.safetensors", "params.json", "preprocessor_config.json", "processor_config.json",
+    "tekken.json", "tokenizer.json", "tokenizer_config.json",
 ]  # fmt: skip
 KIMI = [
     "chat_template.jinja", "config.json", "configuration_deepseek.py", "model-1-of-61.safetensors", "tiktoken.model",
