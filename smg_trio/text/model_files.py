@@ -11,19 +11,17 @@ stands in where that file is absent); sampling defaults as vLLM's ``--generation
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
-
 from smg_trio.core.errors import ConfigError
 from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.model_directory import existing_directory, read_json, read_text
 from smg_trio.text.pooling_files import PoolingTraits, read_pooling_traits
 from smg_trio.text.tokenizer import Tokenizer
+from smg_trio.text.tokenizer_files import load_tokenizer, locate_tokenizer
 
 SAMPLING_DEFAULTS: Final = (
     "temperature",
@@ -47,7 +45,6 @@ _CONTEXT_KEYS: Final = (
     "max_seq_length",
     "seq_len",
 )
-_CONVERTIBLE: Final = ("tokenizer.model", "tiktoken.model", "tekken.json", "*.tiktoken")
 _TEMPLATE_MARKS: Final = ("{", "}", "\n")
 
 
@@ -106,11 +103,12 @@ def load_model_text(
     Raises:
         ConfigError: something is missing or broken; names the option and what to do.
     """
-    model_dir = _existing_directory(model_path, "--model-path")
-    tokenizer_dir, tokenizer_file = _tokenizer_location(model_dir, tokenizer_path)
-    settings = _read_json(tokenizer_dir / "tokenizer_config.json")
-    tokenizer = _load_tokenizer(tokenizer_dir, tokenizer_file, settings)
-    config = _read_json(model_dir / "config.json")
+    model_dir = existing_directory(model_path, "--model-path")
+    location = locate_tokenizer(model_dir, tokenizer_path)
+    tokenizer_dir = location.directory
+    settings = read_json(tokenizer_dir / "tokenizer_config.json")
+    config = _model_config(model_dir)
+    tokenizer = load_tokenizer(location, settings, _str_or_none(config.get("model_type")))
     generation = _generation_config(model_dir, generation_config)
     default, for_tools = _templates((tokenizer_dir, model_dir), settings, chat_template_path)
     return ModelText(
@@ -132,134 +130,6 @@ def _compiled(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | None:
     return None if source is None else ChatTemplate(source, tokenizer.special_tokens)
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
-def _existing_directory(path: str | Path, option: str) -> Path:
-    directory = Path(path).expanduser()
-    if directory.is_dir():
-        return directory
-    raise ConfigError(
-        option,
-        f"'{path}' is not a directory.",
-        "Pass the path of a directory that holds the model's files.",
-    )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(_read_text(path))
-    except ValueError as error:
-        raise ConfigError("--model-path", f"'{path}' is not valid JSON ({error}).", "Restore the file.") from None
-    if not isinstance(content, dict):
-        raise ConfigError("--model-path", f"'{path}' does not hold a JSON object.", "Restore the file.")
-    return content
-
-
-def _read_text(path: Path, option: str = "--model-path") -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(option, f"'{path}' cannot be read ({reason}).", "Check the file.") from None
-
-
-# --- tokenizer -----------------------------------------------------------------------------------
-
-
-def _tokenizer_location(model_dir: Path, tokenizer_path: str | Path | None) -> tuple[Path, Path]:
-    """The directory of the tokenizer's settings, and its main file (which may not exist)."""
-    if tokenizer_path is None:
-        return model_dir, model_dir / "tokenizer.json"
-    path = Path(tokenizer_path).expanduser()
-    if path.is_file():
-        return path.parent, path
-    directory = _existing_directory(path, "--tokenizer-path")
-    return directory, directory / "tokenizer.json"
-
-
-def _load_tokenizer(directory: Path, file: Path, settings: Mapping[str, Any]) -> Tokenizer:
-    backend = _load_backend(directory, file)
-    _add_missing_tokens(backend, settings)
-    special = _named_tokens(_read_json(directory / "special_tokens_map.json")) | _named_tokens(settings)
-    return Tokenizer(backend, special, extra_special=_extra_special_tokens(settings))
-
-
-def _load_backend(directory: Path, file: Path) -> tokenizers.Tokenizer:
-    vocab, merges = directory / "vocab.json", directory / "merges.txt"
-    try:
-        if file.is_file():
-            return tokenizers.Tokenizer.from_file(str(file))
-        if vocab.is_file() and merges.is_file():
-            return _byte_level_bpe(vocab, merges)
-    except Exception as error:  # the library raises its base class only
-        raise ConfigError(
-            "--tokenizer-path",
-            f"the tokenizer in '{directory}' cannot be loaded ({error}).",
-            "Check that the file is whole (not a Git LFS pointer) and made by a supported library version.",
-        ) from None
-    found = [path.name for pattern in _CONVERTIBLE for path in sorted(directory.glob(pattern))]
-    remedy = "Pass a directory that has one with --tokenizer-path."
-    if found:
-        remedy = f"Convert '{found[0]}' to tokenizer.json (transformers' save_pretrained does), or: {remedy}"
-    raise ConfigError(
-        "--tokenizer-path",
-        f"Directory '{directory}' does not contain a valid tokenizer file "
-        "(tokenizer.json, or vocab.json with merges.txt).",
-        remedy,
-    )
-
-
-def _byte_level_bpe(vocab: Path, merges: Path) -> tokenizers.Tokenizer:
-    """A GPT-2 style tokenizer from its two old files."""
-    backend = tokenizers.Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    return backend
-
-
-def _add_missing_tokens(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Adds tokens that only ``tokenizer_config.json`` lists, in id order, where they get the listed ids."""
-    listed = settings.get("added_tokens_decoder")
-    if not isinstance(listed, dict):
-        return
-    present = backend.get_added_tokens_decoder()
-    for token_id in sorted(int(key) for key in listed if key.isdigit()):
-        entry = listed[str(token_id)]
-        if token_id in present or not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
-            continue
-        known_id = backend.token_to_id(entry["content"])
-        if known_id == token_id or (known_id is None and backend.get_vocab_size() == token_id):
-            backend.add_tokens([_added_token(entry)])
-
-
-def _added_token(entry: Mapping[str, Any]) -> tokenizers.AddedToken:
-    flags = {key: bool(entry.get(key)) for key in ("single_word", "lstrip", "rstrip", "normalized", "special")}
-    return tokenizers.AddedToken(entry["content"], **flags)
-
-
-def _token_text(entry: Any) -> str | None:
-    """Special tokens are written as text or as an object with ``content``; null means absent."""
-    text = entry.get("content") if isinstance(entry, dict) else entry
-    return text if isinstance(text, str) and text else None
-
-
-def _named_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
-    extra = settings.get("extra_special_tokens")
-    entries = {**(extra if isinstance(extra, dict) else {}), **settings}
-    texts = {name: _token_text(entry) for name, entry in entries.items() if name.endswith("_token")}
-    return {name: text for name, text in texts.items() if text is not None}
-
-
-def _extra_special_tokens(settings: Mapping[str, Any]) -> list[str]:
-    lists = (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens"))
-    entries = [entry for listed in lists if isinstance(listed, list) for entry in listed]
-    return [text for entry in entries if (text := _token_text(entry)) is not None]
-
-
 # --- template ------------------------------------------------------------------------------------
 
 
@@ -273,7 +143,7 @@ def _templates(
         found = _template_files(directory)
         if found is not None:
             tools = directory / "additional_chat_templates" / "tool_use.jinja"
-            return found, _read_text(tools) if tools.is_file() else None
+            return found, read_text(tools) if tools.is_file() else None
     return _named_templates(settings.get("chat_template"))
 
 
@@ -284,11 +154,11 @@ def _template_option(value: str | Path) -> str:
     path = Path(value).expanduser()
     if not path.is_file():
         raise ConfigError(option, f"'{value}' is not a file.", "Pass a .jinja file or the template itself.")
-    return _template_in_json(path, option) if path.suffix == ".json" else _read_text(path, option)
+    return _template_in_json(path, option) if path.suffix == ".json" else read_text(path, option)
 
 
 def _template_in_json(path: Path, option: str = "--model-path") -> str:
-    default, _ = _named_templates(_read_json(path).get("chat_template"))
+    default, _ = _named_templates(read_json(path).get("chat_template"))
     if default is None:
         raise ConfigError(option, f"'{path}' has no `chat_template`.", "Restore the file, or pass --chat-template.")
     return default
@@ -298,9 +168,9 @@ def _template_files(directory: Path) -> str | None:
     if (directory / "chat_template.json").is_file():
         return _template_in_json(directory / "chat_template.json")
     if (directory / "chat_template.jinja").is_file():
-        return _read_text(directory / "chat_template.jinja")
+        return read_text(directory / "chat_template.jinja")
     others = sorted(directory.glob("*.jinja"))
-    return _read_text(others[0]) if others else None
+    return read_text(others[0]) if others else None
 
 
 def _named_templates(value: Any) -> tuple[str | None, str | None]:
@@ -320,13 +190,32 @@ def _named_templates(value: Any) -> tuple[str | None, str | None]:
 # --- config --------------------------------------------------------------------------------------
 
 
+def _model_config(model_dir: Path) -> dict[str, Any]:
+    """``config.json``, or what ``params.json`` says in its words where Mistral's format has no other.
+
+    Architectures as vLLM 0.32 takes them (``transformers_utils/configs/mistral.py``), which has 128,000 tokens for a
+    context length that is not stated.
+    """
+    config = read_json(model_dir / "config.json")
+    params = {} if config else read_json(model_dir / "params.json")
+    if not params:
+        return config
+    if params.get("vision_encoder") or (params.get("multimodal") or {}).get("vision_encoder_args"):
+        model_type, architecture = "pixtral", "PixtralForConditionalGeneration"
+    else:
+        model_type, architecture = "mistral", "MixtralForCausalLM" if params.get("moe") else "MistralForCausalLM"
+    return {"model_type": model_type, "architectures": [architecture], "hidden_size": params.get("dim")} | {
+        key: params[key] for key in ("vocab_size", *_CONTEXT_KEYS) if key in params
+    }
+
+
 def _generation_config(model_dir: Path, choice: str) -> dict[str, Any] | None:
     """The generation config, None where the directory has none."""
-    directory = model_dir if choice in ("auto", "vllm") else _existing_directory(choice, "--generation-config")
+    directory = model_dir if choice in ("auto", "vllm") else existing_directory(choice, "--generation-config")
     file = directory / "generation_config.json"
     if not file.is_file() and directory is not model_dir:
         raise ConfigError("--generation-config", f"'{file}' does not exist.", "Pass auto, vllm or a directory.")
-    return _read_json(file) if file.is_file() else None
+    return read_json(file) if file.is_file() else None
 
 
 def _eos_token_ids(tokenizer: Tokenizer, listed: Mapping[str, Any]) -> tuple[int, ...]:

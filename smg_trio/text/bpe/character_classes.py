@@ -29,14 +29,19 @@ UNKNOWN_CHARACTER: Final = re.compile(rf"[{_FOLDS_TO_ASCII}\ud800-\udfff\U000100
 """Finds a character that is in no class."""
 
 
-@lru_cache(maxsize=64)
 def members(name: str) -> str | None:
     """Characters with a property (``L``, ``Lu``, ``Han``), as ranges for use within a class.
 
     None if there are none, or the property does not exist.
     """
+    return matching(rf"\p{{{name}}}")
+
+
+@lru_cache(maxsize=64)
+def matching(expression: str) -> str | None:
+    """Characters that an expression for one character matches, as ranges for use within a class; None if none does."""
     try:
-        finder = Split(Regex(rf"\p{{{name}}}+"), "removed", invert=True)
+        finder = Split(Regex(f"(?:{expression})+"), "removed", invert=True)
     except Exception:  # the library raises no other
         return None
     return _as_ranges("".join(piece for piece, _ in finder.pre_tokenize_str(_KNOWN))) or None

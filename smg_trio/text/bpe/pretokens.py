@@ -95,9 +95,9 @@ def find_pretokenizer(backend: tokenizers.Tokenizer) -> Pretokenizer | None:
         return None
     if pretokenizers and pretokenizers[-1]["type"] == "ByteLevel":
         return _byte_level(normalizers, pretokenizers, model)
-    if model.byte_fallback and not model.ignore_merges:
-        vocabulary = backend.get_vocab(with_added_tokens=False)
-        return _sentencepiece(normalizers, pretokenizers, vocabulary)
+    if model.byte_fallback:
+        added = {token.content for token in backend.get_added_tokens_decoder().values()}
+        return _sentencepiece(normalizers, pretokenizers, model, backend.get_vocab(with_added_tokens=False), added)
     return None
 
 
@@ -154,7 +154,11 @@ def _knows_composed(text: str) -> bool:
 
 
 def _sentencepiece(
-    normalizers: list[dict[str, Any]], pretokenizers: list[dict[str, Any]], vocabulary: dict[str, int]
+    normalizers: list[dict[str, Any]],
+    pretokenizers: list[dict[str, Any]],
+    model: models.BPE,
+    vocabulary: dict[str, int],
+    added: set[str],
 ) -> Pretokenizer | None:
     kinds = [step["type"] for step in normalizers]
     if kinds not in (["Replace"], ["Prepend", "Replace"]):
@@ -162,8 +166,9 @@ def _sentencepiece(
     replace = normalizers[-1]
     if replace["pattern"] != {"String": " "} or replace["content"] != _BORDER:
         return None
-    if any(step["type"] != "Split" or step["pattern"] != {"String": " "} or step["invert"] for step in pretokenizers):
-        return None  # that one finds nothing: there are no spaces left
+    whole = _whole_pieces(pretokenizers)
+    if whole is None or (model.ignore_merges and not _are_reachable(vocabulary.keys() - added, model, whole)):
+        return None
     if any(f"<0x{byte:02X}>" not in vocabulary for byte in range(256)) or any(map(_merges_bytes, vocabulary)):
         return None
     prefix = "" if len(kinds) == 1 else normalizers[0]["prepend"]
@@ -171,7 +176,49 @@ def _sentencepiece(
     def normalize(text: str) -> str:
         return (prefix + text).replace(" ", _BORDER)
 
-    return Pretokenizer([Splitter(_between_borders(vocabulary))], str, lambda _: True, normalize=normalize)
+    splitters = [*whole, Splitter(_between_borders(vocabulary))]
+    return Pretokenizer(splitters, str, _spells_no_byte if model.ignore_merges else _any, normalize=normalize)
+
+
+def _whole_pieces(pretokenizers: list[dict[str, Any]]) -> list[Splitter] | None:
+    """What cuts out pieces that are never merged; None if a step is of another kind."""
+    splitters = []
+    for step in pretokenizers:
+        if step["type"] != "Split" or step["invert"]:
+            return None
+        if step["pattern"] == {"String": " "}:
+            continue  # that one finds nothing: there are no spaces left
+        source = _source(step)
+        splitter = None if source is None else translate(source)
+        if splitter is None:
+            return None
+        splitters.append(splitter)
+    return splitters
+
+
+def _are_reachable(entries: Iterable[str], model: models.BPE, whole: Sequence[Splitter]) -> bool:
+    """Whether taking a pretoken that is an entry as that entry, without merging, is no more than a short cut.
+
+    Only then does it not matter that pretokens here are parts of the library's. What is cut out stands alone anyway.
+    """
+    model.ignore_merges = False
+    try:
+        return all(
+            len(model.tokenize(entry)) == 1
+            or _BYTE.fullmatch(entry) is not None
+            or any(splitter.finds(entry) for splitter in whole)
+            for entry in entries
+        )
+    finally:
+        model.ignore_merges = True
+
+
+def _any(text: str) -> bool:
+    return True
+
+
+def _spells_no_byte(text: str) -> bool:
+    return _BYTE.search(text) is None
 
 
 def _merges_bytes(entry: str) -> bool:

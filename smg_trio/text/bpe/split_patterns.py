@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from smg_trio.text.bpe.character_classes import WHITE_SPACE, members
+from smg_trio.text.bpe.character_classes import WHITE_SPACE, matching, members
 
 _WORD: Final = re.compile(
     r"(?P<property>\\p\{(?P<name>\w+)\})"
@@ -24,6 +24,8 @@ _WORD: Final = re.compile(
     r"|(?P<literal>[^\\.^$(){}\[\]|?*+])|(?P<in_class>[.^$(){}|?*+])",
     re.DOTALL,
 )
+_INTERSECTION: Final = re.compile(r"(?<!\\)\[\^?(?:[^\[\]\\]|\\.)*&&\[\^?(?:[^\[\]\\&]|\\.)*\]\]", re.DOTALL)
+"""A class of characters that are in another one too: ``[A&&[B]]``."""
 
 
 class Splitter:
@@ -34,6 +36,10 @@ class Splitter:
         self._matches = re.compile(pattern).finditer
         self.pieces: Callable[[str], list[str]] = re.compile(f"(?:{pattern})|(?:(?!{pattern})[\\s\\S])+").findall
         """All pieces of a text that is not long: one call into C."""
+
+    def finds(self, text: str) -> bool:
+        """Whether there is a match at all."""
+        return next(self._matches(text), None) is not None
 
     def pieces_in_parts(self, text: str, size: int) -> Iterator[list[str]]:
         """The pieces of a text of any length, up to `size` matches at a time and what lies between them."""
@@ -67,6 +73,20 @@ def translate(pattern: str) -> Splitter | None:
 
 
 def _write(pattern: str) -> str | None:
+    """The whole pattern; classes that intersect others, which Python has not, as the characters that they match."""
+    parts: list[str] = []
+    end = 0
+    for found in _INTERSECTION.finditer(pattern):
+        before, inside = _write_plain(pattern[end : found.start()]), matching(found[0])
+        if before is None or inside is None:
+            return None
+        parts += (before, f"[{inside}]")
+        end = found.end()
+    rest = _write_plain(pattern[end:])
+    return None if rest is None else "".join([*parts, rest])
+
+
+def _write_plain(pattern: str) -> str | None:
     parts: list[str] = []
     place, in_class = 0, False
     while place < len(pattern):
@@ -77,7 +97,6 @@ def _write(pattern: str) -> str | None:
         parts.append(written)
         in_class = (in_class or word["open"] is not None) and word["close"] is None
         place = word.end()
-    # A set operation, which Python has not.
     return None if in_class or "&&" in pattern else "".join(parts)
 
 
