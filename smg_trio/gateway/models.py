@@ -132,6 +132,8 @@ async def load(order: ModelOrder, located: Located) -> ServedModel:
         ),
         abandon_on_cancel=True,
     )
+    if text.no_chat:
+        logger.warning("chat requests for %s will be refused. %s", order.files.text, text.no_chat)
     model = ServedModel(
         model_id=order.model_id,
         aliases=order.aliases,

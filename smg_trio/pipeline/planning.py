@@ -11,6 +11,7 @@ from smg_trio.parsers.plan import AnswerPlan, plan_answer
 from smg_trio.parsers.registry import choose_reasoning_parser
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.mistral_chat import MistralChat
 from smg_trio.text.tokenizer import Tokenizer
 
 PLAIN_TEXT = AnswerPlan()
@@ -33,10 +34,10 @@ def template_arguments(request: ChatRequest, template: ChatTemplate) -> dict[str
     return arguments | dict(request.chat_template_kwargs)
 
 
-def is_thinking(request: ChatRequest, template: ChatTemplate) -> bool | None:
+def is_thinking(request: ChatRequest, template: ChatTemplate | MistralChat) -> bool | None:
     """Where the template's thinking switch stands for this request; None where it has none."""
     toggle = template.thinking_toggle
-    if toggle is None:
+    if toggle is None or isinstance(template, MistralChat):
         return None
     return bool(template_arguments(request, template).get(toggle.key, toggle.default))
 
@@ -77,7 +78,7 @@ def name_for_parsers(model: ServedModel) -> str:
     return f"{PurePath(model.model_id).name} {PurePath(model.root).name}"
 
 
-def _has_no_thoughts(model: ServedModel, template: ChatTemplate | None) -> bool:
+def _has_no_thoughts(model: ServedModel, template: ChatTemplate | MistralChat | None) -> bool:
     name = f"{model.model_id} {model.root}"
     return (
         choose_reasoning_parser(model.reasoning_parser, None, name, "" if template is None else template.source) is None

@@ -19,6 +19,7 @@ from smg_trio.api.pooling import PairsRequest, cosine_similarity
 from smg_trio.core.errors import EngineRejected, InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import PoolingParams
 from smg_trio.pipeline.models import ServedModel
+from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.pairs import cut_text, encode_cut, encode_pair
 
 CROSS_ENCODER: Final = "classify"
@@ -162,7 +163,7 @@ def _pair_prompt(
     pair: tuple[str, str], request: PairsRequest, pooling: PoolingParams, model: ServedModel, keep: int | None
 ) -> PoolingPrompt:
     text = model.text
-    if text.named_template and text.chat_template is not None:
+    if text.named_template and isinstance(text.chat_template, ChatTemplate):
         messages = [{"role": "query", "content": pair[0]}, {"role": "document", "content": pair[1]}]
         rendered = text.chat_template.render(
             messages, add_generation_prompt=False, kwargs=dict(request.template_kwargs)

@@ -7,7 +7,7 @@ leave the GIL to others there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -29,6 +29,7 @@ from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
 from smg_trio.pipeline.sampling import resolve_sampling
 from smg_trio.pipeline.token_budget import MAX_TEXT_TOKENS, TokenBudget
 from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
+from smg_trio.text.mistral_chat import MistralChat
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 
 Result = TypeVar("Result")
@@ -274,7 +275,7 @@ def _constraint_param(fields: SamplingFields) -> str:
     return "response_format" if fields.structured_output.kind in ("json", "json_object") else "structured_outputs"
 
 
-def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
+def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate | MistralChat:
     if request.chat_template is not None:
         try:
             return ChatTemplate(request.chat_template, model.text.tokenizer.special_tokens)
@@ -284,7 +285,7 @@ def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
     if template is None:
         raise UnsupportedFeature(
             f"The model `{model.model_id}` has no chat template, so it cannot hold a conversation. "
-            "Use /v1/completions, or start the gateway with --chat-template.",
+            + (model.text.no_chat or "Use /v1/completions, or start the gateway with --chat-template."),
             param="messages",
         )
     return template
@@ -293,13 +294,15 @@ def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate:
 def _render_and_encode(
     request: ChatRequest,
     model: ServedModel,
-    template: ChatTemplate,
+    template: ChatTemplate | MistralChat,
     room: TokenBudget,
     encodings: EncodingCache,
     size: int,
 ) -> PreparedPrompt:
     if size > INLINE_ENCODE_CHARS:
         _check_sizes(request)
+    if isinstance(template, MistralChat):
+        return _encode_officially(request, model, template, room, size)
     text = template.render(
         template.prepare(request.messages),
         tools=request.tools or None,
@@ -317,6 +320,30 @@ def _render_and_encode(
     if not ids:
         raise InvalidRequest("The conversation renders to an empty prompt.", param="messages")
     return PreparedPrompt(token_ids=ids, text=text)
+
+
+def _encode_officially(
+    request: ChatRequest, model: ServedModel, chat: MistralChat, room: TokenBudget, size: int
+) -> PreparedPrompt:
+    if size > INLINE_ENCODE_CHARS:
+        room.check("".join(_texts(request.messages)), model, "messages")
+    encoded = chat.encode(
+        request.messages,
+        tools=request.tools or None,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        reasoning_effort=request.reasoning_effort,
+    )
+    return PreparedPrompt(token_ids=encoded.token_ids, text=encoded.text)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a JSON value but the names of its fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for member in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(member)
 
 
 def _check_sizes(request: ChatRequest) -> None:

@@ -4,8 +4,9 @@ Blocking file IO (0.2 to 1.5 s for large vocabularies); callers run it in a thre
 what the hub room makes directories of.
 
 Precedence follows the loaders users know: the template from ``--chat-template``, ``chat_template.json``,
-``chat_template.jinja``, any other ``*.jinja``, then ``tokenizer_config.json``; end-of-sequence ids as vLLM
-0.32 takes them (the tokenizer's is the primary one, ``generation_config.json`` adds more, ``config.json``
+``chat_template.jinja``, any other ``*.jinja``, then ``tokenizer_config.json``. Mistral's own encoding comes right after
+``--chat-template`` for models published in Mistral's format, and last for others with its tokenizers. End-of-sequence
+ids as vLLM 0.32 takes them (the tokenizer's is the primary one, ``generation_config.json`` adds more, ``config.json``
 stands in where that file is absent); sampling defaults as vLLM's ``--generation-config auto``.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.mistral_chat import MistralChat, MistralLibraryMissing
 from smg_trio.text.model_directory import existing_directory, read_json, read_text
 from smg_trio.text.pooling_files import PoolingTraits, read_pooling_traits
 from smg_trio.text.tokenizer import Tokenizer
@@ -54,7 +56,8 @@ class ModelText:
 
     Attributes:
         tokenizer: loaded tokenizer.
-        chat_template: the default template, None if the model has none.
+        chat_template: the default template, or Mistral's own encoding; None if the model has neither.
+        no_chat: why it has neither where it could have, and what to do; empty otherwise.
         tool_chat_template: a template of its own for requests with tools, where the model names one.
         eos_token_ids: ids that end a sequence, the primary one first; empty if the model names none.
         default_sampling: defaults for fields a request leaves out, by `SAMPLING_DEFAULTS` key.
@@ -67,7 +70,7 @@ class ModelText:
     """
 
     tokenizer: Tokenizer
-    chat_template: ChatTemplate | None
+    chat_template: ChatTemplate | MistralChat | None
     tool_chat_template: ChatTemplate | None = None
     eos_token_ids: tuple[int, ...] = ()
     default_sampling: Mapping[str, int | float] = field(default_factory=dict)
@@ -77,8 +80,9 @@ class ModelText:
     architectures: tuple[str, ...] = ()
     pooling: PoolingTraits = field(default_factory=PoolingTraits)
     named_template: bool = False
+    no_chat: str = ""
 
-    def template_for(self, *, tools: bool) -> ChatTemplate | None:
+    def template_for(self, *, tools: bool) -> ChatTemplate | MistralChat | None:
         """The template for a request with or without tools."""
         return self.tool_chat_template if tools and self.tool_chat_template else self.chat_template
 
@@ -111,9 +115,16 @@ def load_model_text(
     tokenizer = load_tokenizer(location, settings, _str_or_none(config.get("model_type")))
     generation = _generation_config(model_dir, generation_config)
     default, for_tools = _templates((tokenizer_dir, model_dir), settings, chat_template_path)
+    chat: ChatTemplate | MistralChat | None = _compiled(default, tokenizer)
+    no_chat = ""
+    if chat_template_path is None and location.has_official_chat(without_template=chat is None):
+        try:
+            chat, for_tools = MistralChat(location.main_file, tokenizer), None
+        except MistralLibraryMissing as error:
+            no_chat = "" if chat else f"{error.problem} {error.remedy}"
     return ModelText(
         tokenizer=tokenizer,
-        chat_template=_compiled(default, tokenizer),
+        chat_template=chat,
         tool_chat_template=_compiled(for_tools, tokenizer),
         eos_token_ids=_eos_token_ids(tokenizer, config if generation is None else generation),
         default_sampling={} if generation_config == "vllm" else _default_sampling(generation or {}),
@@ -123,6 +134,7 @@ def load_model_text(
         architectures=tuple(config.get("architectures") or ()),
         pooling=read_pooling_traits(model_dir, config),
         named_template=chat_template_path is not None,
+        no_chat=no_chat,
     )
 
 

@@ -21,7 +21,7 @@ from smg_trio.text.formats.tekken import load_tekken
 from smg_trio.text.formats.tiktoken import is_tiktoken, load_tiktoken
 from smg_trio.text.formats.wordpiece import load_wordpiece
 from smg_trio.text.model_directory import existing_directory, file_names, read_json
-from smg_trio.text.model_file_names import TokenizerFiles, find_tokenizer_files
+from smg_trio.text.model_file_names import TokenizerFiles, find_tokenizer_files, is_mistral_format
 from smg_trio.text.tokenizer import Tokenizer
 
 _OPTION: Final = "--tokenizer-path"
@@ -38,15 +38,22 @@ class TokenizerLocation:
     Attributes:
         directory: of its settings and its files.
         files: its format and files.
+        in_mistral_format: the directory is laid out as Mistral publishes its models.
     """
 
     directory: Path
     files: TokenizerFiles
+    in_mistral_format: bool = False
 
     @property
     def main_file(self) -> Path:
         """The file with the vocabulary."""
         return self.directory / self.files.names[0]
+
+    def has_official_chat(self, *, without_template: bool) -> bool:
+        """Whether conversations are encoded as Mistral's library does it."""
+        is_official = self.files.format == "tekken" or self.files.names[0].startswith("tokenizer.model.v")
+        return is_official and (self.in_mistral_format or without_template)
 
 
 def locate_tokenizer(model_dir: Path, tokenizer_path: str | Path | None) -> TokenizerLocation:
@@ -62,15 +69,15 @@ def locate_tokenizer(model_dir: Path, tokenizer_path: str | Path | None) -> Toke
         return _in_directory(existing_directory(path, _OPTION))
     if path.name in ("vocab.json", "merges.txt"):
         return _in_directory(path.parent)
-    found = find_tokenizer_files([path.name])
-    return TokenizerLocation(path.parent, found or TokenizerFiles("tokenizers", (path.name,)))
+    found = find_tokenizer_files([path.name]) or TokenizerFiles("tokenizers", (path.name,))
+    return TokenizerLocation(path.parent, found)
 
 
 def _in_directory(directory: Path) -> TokenizerLocation:
     names = file_names(directory)
     found = find_tokenizer_files(names)
     if found is not None:
-        return TokenizerLocation(directory, found)
+        return TokenizerLocation(directory, found, is_mistral_format(names))
     problem = f"Directory '{directory}' does not contain a valid tokenizer file ({_FORMATS})."
     if any(name.endswith(".gguf") for name in names):
         problem += " A tokenizer inside a GGUF file is not read."

@@ -21,6 +21,7 @@ from smg_trio.api.tokenize import (
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.models import ServedModel
+from smg_trio.text.chat_template import ChatTemplate
 
 
 async def tokenize(gateway: Gateway, request: Request) -> Response:
@@ -70,7 +71,7 @@ async def detokenize(gateway: Gateway, request: Request) -> Response:
 async def tokenizer_info(gateway: Gateway, request: Request) -> Response:
     """vLLM's ``/tokenizer_info``: named special tokens and chat template, for clients that tokenize through us."""
     text = gateway.catalog.find(request.query.get("model", "")).text
-    template = None if text.chat_template is None else text.chat_template.source
+    template = text.chat_template.source if isinstance(text.chat_template, ChatTemplate) else None
     return json_response(tokenizer_info_body(text.tokenizer.special_tokens, text.context_length, template))
 
 

@@ -54,10 +54,18 @@ def surround(
         backend: its vocabulary has the tokens.
         before, after: around one text, and around each of two.
         between: separates the second of two texts from the first one's `after`, instead of another `before`.
+
+    Raises:
+        ValueError: the vocabulary lacks one of them.
     """
     first, last = list(before), list(after)
     second = first if between is None else list(between)
-    known = {token: backend.token_to_id(token) or 0 for token in {*first, *last, *second}}
+    known: dict[str, int] = {}
+    for token in (*first, *last, *second):
+        token_id = backend.token_to_id(token)
+        if token_id is None:
+            raise ValueError(f"the vocabulary has no {token}")
+        known[token] = token_id
     backend.post_processor = processors.TemplateProcessing(
         single=[*first, "$A", *last],
         pair=[*first, "$A", *last, *second, "$B:1", *(f"{token}:1" for token in last)],
