@@ -34,6 +34,9 @@ def _byte_alphabet() -> dict[str, int]:
     return alphabet | {chr(0x100 + index): byte for index, byte in enumerate(hidden)}
 
 
+SPELLED_BYTE: Final = "<(?=0x[0-9A-F]{2}>)"
+"""Where a text spells a byte token: cut behind this, it does not become one. For tokenizers that would let it."""
+
 BYTE_ALPHABET: Final = _byte_alphabet()
 """The byte that each character of a byte-level token names."""
 

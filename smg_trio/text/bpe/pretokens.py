@@ -22,7 +22,7 @@ from tokenizers import models
 
 from smg_trio.text.bpe.character_classes import UNKNOWN_CHARACTER
 from smg_trio.text.bpe.split_patterns import Splitter, translate
-from smg_trio.text.token_pieces import BYTE_ALPHABET
+from smg_trio.text.token_pieces import BYTE_ALPHABET, SPELLED_BYTE
 
 _GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """What ``ByteLevel`` splits at by itself."""
@@ -176,8 +176,10 @@ def _sentencepiece(
     def normalize(text: str) -> str:
         return (prefix + text).replace(" ", _BORDER)
 
+    cuts_bytes = any(step["pattern"] == {"Regex": SPELLED_BYTE} for step in pretokenizers)
+    knows = _spells_no_byte if model.ignore_merges or cuts_bytes else _any
     splitters = [*whole, Splitter(_between_borders(vocabulary))]
-    return Pretokenizer(splitters, str, _spells_no_byte if model.ignore_merges else _any, normalize=normalize)
+    return Pretokenizer(splitters, str, knows, normalize=normalize)
 
 
 def _whole_pieces(pretokenizers: list[dict[str, Any]]) -> list[Splitter] | None:
@@ -188,6 +190,8 @@ def _whole_pieces(pretokenizers: list[dict[str, Any]]) -> list[Splitter] | None:
             return None
         if step["pattern"] == {"String": " "}:
             continue  # that one finds nothing: there are no spaces left
+        if step["pattern"] == {"Regex": SPELLED_BYTE}:
+            continue  # that one finds nothing in texts that `_spells_no_byte` lets pass
         source = _source(step)
         splitter = None if source is None else translate(source)
         if splitter is None:

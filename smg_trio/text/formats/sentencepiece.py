@@ -4,9 +4,8 @@ Texts are normalized as the file says: compiled rules, spaces removed or not, on
 ``▁``. In front of *every* text between two control tokens, as the library is called by the slow tokenizer classes, or
 of the first one alone where ``tokenizer_config.json`` says ``"legacy": false``.
 
-Three things differ, in texts that hardly come: a piece of type UNUSED is never part of a merge; a text that spells a
-byte piece (``<0x0A>``) as a whole between two user-defined pieces becomes it; two pieces of equal score are merged in
-the vocabulary's order.
+Two things differ, in vocabularies that hardly come: a piece of type UNUSED is never part of a merge, and two pieces of
+equal score are merged in the vocabulary's order.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from smg_trio.text.formats.built import BuiltTokenizer, UnsupportedFormat, add_token, flag, surround, text_setting
 from smg_trio.text.formats.sentencepiece_proto import Piece, PieceType, SentencePieceModel, read_sentencepiece
+from smg_trio.text.token_pieces import SPELLED_BYTE
 
 _SPACE: Final = "▁"
 _OWN_RULES: Final = frozenset(
@@ -195,8 +195,11 @@ def _set_up(backend: tokenizers.Tokenizer, pieces: list[Piece], model: SentenceP
         steps.append(pre_tokenizers.Metaspace(replacement=" ", prepend_scheme="first", split=False))
         steps.append(pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="never", split=False))
     if user_defined and _splits(model):
-        longest_first = "|".join(map(re.escape, sorted(user_defined, key=len, reverse=True)))
+        longest_first = "|".join(map(_escaped, sorted(user_defined, key=len, reverse=True)))
         steps.append(pre_tokenizers.Split(Regex(longest_first), behavior="isolated"))
+    if model.byte_fallback and (_splits(model) or not model.is_bpe) and not any(map(_crosses_bytes, pieces)):
+        # Else a text that reads <0x0A> would become that byte: these two models look up whole entries.
+        steps.append(pre_tokenizers.Split(Regex(SPELLED_BYTE), behavior="merged_with_previous"))
     if steps:
         backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
     backend.decoder = _decoder(model)
@@ -206,6 +209,15 @@ def _set_up(backend: tokenizers.Tokenizer, pieces: list[Piece], model: SentenceP
     if user_defined and not _splits(model):
         added = [tokenizers.AddedToken(text, normalized=True, special=False) for text in user_defined]
         backend.add_tokens(added)
+
+
+def _escaped(text: str) -> str:
+    """Not `re.escape`, which escapes white space too."""
+    return re.sub(r"([\\.^$(){}\[\]|?*+])", r"\\\1", text)
+
+
+def _crosses_bytes(piece: Piece) -> bool:
+    return "<0" in piece.text and piece.type is not PieceType.BYTE
 
 
 def _normalizers(model: SentencePieceModel, *, legacy: bool) -> list[Any]:
