@@ -209,7 +209,7 @@ SENTENCEPIECE_MODELS: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "remove_extra_whitespaces": False,
             "user_defined_symbols": ["[REF]", "<tool>"],
             "pad_id": 3,
-        },  # fmt: skip
+        },
         {"tokenizer_class": "T5Tokenizer", "extra_ids": 5},
     ),
 }

@@ -159,8 +159,7 @@ class MistralChat:
             if calls:
                 seen["tool_calls"] = [_call(call) for call in calls]
         elif role == "tool":
-            if message.get("tool_call_id"):
-                seen["tool_call_id"] = _call_id(message["tool_call_id"])
+            seen["tool_call_id"] = _call_id(message.get("tool_call_id"))
             if isinstance(message.get("name"), str):
                 seen["name"] = message["name"]
         return seen
@@ -213,10 +212,11 @@ def _call_id(given: Any) -> str:
     The last nine characters, as vLLM 0.32 takes them, or nine made of the whole id where those will not do: call and
     result get the same.
     """
-    last = str(given or "")[-_ID_CHARS:]
+    text = str(given or "")
+    last = text[-_ID_CHARS:]
     if len(last) == _ID_CHARS and all(char in _ID_ALPHABET for char in last):
         return last
-    digest = hashlib.sha256(str(given).encode("utf-8", "replace")).digest()
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
     return "".join(_ID_ALPHABET[byte % len(_ID_ALPHABET)] for byte in digest[:_ID_CHARS])
 
 
@@ -231,5 +231,7 @@ def _reason(error: Exception) -> str:
     if callable(errors) and (found := errors()):
         place = ".".join(map(str, found[0].get("loc", ())))
         return f"{place}: {found[0].get('msg', '')}" if place else str(found[0].get("msg", ""))
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
     text = str(getattr(error, "message", "") or error) or type(error).__name__
     return text.strip().splitlines()[0]

@@ -186,12 +186,6 @@ def test_names_that_are_no_local_paths_are_config_errors(arguments: dict[str, st
     assert caught.value.option == option
 
 
-def test_a_tokenizer_of_another_format_gets_a_way_to_convert_it(model_dir: Path) -> None:
-    write(model_dir, tokenizer_json=None, tiktoken_model="x")
-    with pytest.raises(ConfigError, match=r"Convert 'tiktoken\.model' to tokenizer\.json"):
-        load_model_text(model_dir)
-
-
 def test_a_file_that_is_not_text_is_a_config_error(model_dir: Path) -> None:
     (model_dir / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8 text"):

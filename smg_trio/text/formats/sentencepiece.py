@@ -4,8 +4,10 @@ Texts are normalized as the file says: compiled rules, spaces removed or not, on
 ``▁``. In front of *every* text between two control tokens, as the library is called by the slow tokenizer classes, or
 of the first one alone where ``tokenizer_config.json`` says ``"legacy": false``.
 
-Two things differ, in vocabularies that hardly come: a piece of type UNUSED is never part of a merge, and two pieces of
-equal score are merged in the vocabulary's order.
+What differs hardly ever comes. In BPE: a piece of type UNUSED is never part of a merge, and two pieces of equal score
+are merged in the vocabulary's order. In unigram: of two segmentations whose scores are equal but for rounding, the
+other one may be taken. With compiled rules: `tokenizers` applies them to whole grapheme clusters first, so a joiner
+behind a character can keep it as it is. transformers' fast tokenizers, and so the engines, share the last two.
 """
 
 from __future__ import annotations
