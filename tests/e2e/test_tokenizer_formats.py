@@ -85,6 +85,8 @@ async def test_kimis_and_sentencepiece_vocabularies_stream_whole_characters(tmp_
             ids = ids_of(bench, text)
             say_ids(bench, *([token_id] for token_id in ids), [end])
             response = await bench.chat(messages=[{"role": "user", "content": text}], stream=True)
-            assert join_chat(response.text)["content"] == text
+            # Behind a prompt, a first word keeps the space that sentencepiece writes in front of it.
+            expected = f" {text}" if name.startswith("sentencepiece") else text
+            assert join_chat(response.text)["content"] == expected
             assert bench.engine.received[-1].prompt_token_ids == ids
             assert not any("\ufffd" in str(event) for event in events(response.text))
