@@ -182,7 +182,7 @@ def _import_library() -> Any:
     except ImportError as error:
         raise MistralLibraryMissing(
             "--model-path",
-            f"Its conversations are encoded by mistral_common, which is not installed ({error}).",
+            f"Its conversations are encoded by mistral_common, which cannot be imported (`{error}`).",
             "Install it in the gateway's environment (pip install 'smg-trio[mistral]'), or start the gateway with "
             "--chat-template.",
         ) from None

@@ -225,10 +225,22 @@ def complaint(model: Path, **arguments: Any) -> ConfigError:
 @pytest.mark.parametrize(
     ("name", "settings", "problem"),
     [
-        ("tiktoken-kimi", {"tokenizer_class": "NewTokenizer"}, "tokenizer class NewTokenizer, model type not named"),
+        (
+            "tiktoken-kimi",
+            {"tokenizer_class": "NewTokenizer"},
+            "tokenizer_class `NewTokenizer` with model_type `None` is not known",
+        ),
         ("tiktoken-glm", {}, "tiktoken vocabulary, but how it cuts texts"),
-        ("sentencepiece-unigram", {"tokenizer_class": "AlbertTokenizer"}, "SentencePiece model of a AlbertTokenizer"),
-        ("wordpiece-cased", {"tokenizer_class": "BertJapaneseTokenizer"}, "vocabulary of a BertJapaneseTokenizer"),
+        (
+            "sentencepiece-unigram",
+            {"tokenizer_class": "AlbertTokenizer"},
+            "SentencePiece model of the class `AlbertTokenizer`",
+        ),
+        (
+            "wordpiece-cased",
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            "vocabulary of the class `BertJapaneseTokenizer`",
+        ),
         ("wordpiece-cased", {"cls_token": "<cls>"}, "the vocabulary has no <cls>"),
     ],
 )

@@ -99,7 +99,8 @@ def load_sentencepiece(file: Path, settings: Mapping[str, Any]) -> BuiltTokenize
     name = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
     if name in _OWN_RULES:
         raise UnsupportedFormat(
-            f"'{file}' is a SentencePiece model of a {name}, which changes texts or ids in ways not known here.",
+            f"'{file}' is a SentencePiece model of the class `{name}`, which changes texts or ids in ways not known "
+            "here.",
             "Convert it to tokenizer.json (transformers' save_pretrained does), or pass a directory that has one with "
             "--tokenizer-path.",
         )

@@ -151,10 +151,8 @@ def _rules_for(file: Path, settings: Mapping[str, Any], model_type: str | None) 
         if name is None and model_type in rules.model_types:
             return rules
     raise UnsupportedFormat(
-        f"'{file}' is a tiktoken vocabulary, but how it cuts texts into words is in the code of the model "
-        f"(tokenizer class {name or 'not named'}, model type {model_type or 'not named'}), which is never run. Known "
-        f"classes: {', '.join(RULES)}.",
-        "Pass a directory with a tokenizer.json of this model with --tokenizer-path; for many models one is published, "
-        "and transformers can convert others. If the model's class works as a known one, name that as tokenizer_class "
-        "in tokenizer_config.json.",
+        f"'{file}' is a tiktoken vocabulary, but how it cuts texts into words is in the model's code, which is never "
+        f"run, and tokenizer_class `{name}` with model_type `{model_type}` is not known. Known classes: {', '.join(RULES)}.",
+        "Name a directory that has a tokenizer.json of this model with --tokenizer-path. If the code is that of a "
+        "known class, write that name as tokenizer_class into tokenizer_config.json.",
     )

@@ -39,7 +39,7 @@ def load_wordpiece(file: Path, settings: Mapping[str, Any]) -> BuiltTokenizer:
     name = str(settings.get("tokenizer_class") or "").removesuffix("Fast")
     if name not in _CLASSES:
         raise UnsupportedFormat(
-            f"'{file}' is the vocabulary of a {name}, whose rules are not known here.",
+            f"'{file}' is the vocabulary of the class `{name}`, whose rules are not known here.",
             "Convert it to tokenizer.json (transformers' save_pretrained does), or pass a directory that has one with "
             "--tokenizer-path.",
         )
