@@ -111,7 +111,10 @@ def load_tokenizer(location: TokenizerLocation, settings: Mapping[str, Any], mod
         ) from None
     listed = _named_tokens(read_json(directory / "special_tokens_map.json")) | _named_tokens(settings)
     known = {name: text for name, text in built.named.items() if name not in settings}
-    return Tokenizer(built.backend, known | listed, extra_special=_extra_special_tokens(settings))
+    extra = _extra_special_tokens(settings)
+    if location.files.format != "tokenizers":  # a tokenizer.json says itself which ones are special
+        extra += _listed_as_special(settings)
+    return Tokenizer(built.backend, known | listed, extra_special=extra)
 
 
 def _build(location: TokenizerLocation, settings: Mapping[str, Any], model_type: str | None) -> BuiltTokenizer:
@@ -185,3 +188,10 @@ def _extra_special_tokens(settings: Mapping[str, Any]) -> list[str]:
     lists = (settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens"))
     entries = [{"token": entry} for listed in lists if isinstance(listed, list) for entry in listed]
     return [text for entry in entries if (text := text_setting(entry, "token")) is not None]
+
+
+def _listed_as_special(settings: Mapping[str, Any]) -> list[str]:
+    decoder = settings.get("added_tokens_decoder")
+    entries = decoder.values() if isinstance(decoder, dict) else ()
+    special = [entry for entry in entries if isinstance(entry, dict) and entry.get("special") is True]
+    return [text for entry in special if (text := text_setting(entry, "content")) is not None]

@@ -186,6 +186,16 @@ def test_tokens_listed_in_the_older_file_are_added(tmp_path: Path) -> None:
     assert tokenizer.encode("<extra>") == [700]
 
 
+def test_settings_say_that_a_piece_of_the_vocabulary_is_special(tmp_path: Path) -> None:
+    model = copy_of("sentencepiece-bpe-no-prefix", tmp_path)
+    place = tokenizer_of("sentencepiece-bpe-no-prefix").token_id("[REF]")
+    assert tokenizer_of("sentencepiece-bpe-no-prefix").decode([place or 0]) == "[REF]"
+    listed = {str(place): {"content": "[REF]", "special": True}}
+    (model / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    tokenizer = load_model_text(model).tokenizer
+    assert (tokenizer.encode("a[REF]")[-1], tokenizer.decode([place or 0])) == (place, "")
+
+
 def test_settings_say_whether_texts_after_control_tokens_begin_with_a_space(tmp_path: Path) -> None:
     model = copy_of("sentencepiece-bpe", tmp_path)
     bare = tokenizer_of("sentencepiece-bpe").encode

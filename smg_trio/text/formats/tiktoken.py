@@ -152,7 +152,8 @@ def _rules_for(file: Path, settings: Mapping[str, Any], model_type: str | None) 
             return rules
     raise UnsupportedFormat(
         f"'{file}' is a tiktoken vocabulary, but how it cuts texts into words is in the model's code, which is never "
-        f"run, and tokenizer_class `{name}` with model_type `{model_type}` is not known. Known classes: {', '.join(RULES)}.",
+        f"run, and tokenizer_class `{name}` with model_type `{model_type}` is not known. Known classes: "
+        f"{', '.join(RULES)}.",
         "Name a directory that has a tokenizer.json of this model with --tokenizer-path. If the code is that of a "
         "known class, write that name as tokenizer_class into tokenizer_config.json.",
     )
