@@ -202,6 +202,7 @@ def test_settings_say_whether_texts_after_control_tokens_begin_with_a_space(tmp_
     assert bare("a</s>a") == [*bare("a"), 2, *bare("a")]
     (model / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer", "legacy": False}))
     tokenizer = load_model_text(model).tokenizer
+    assert tokenizer.words is not None
     inside = tokenizer.encode("a</s>a")
     assert [tokenizer.backend.id_to_token(token_id) for token_id in inside] == ["▁a", "</s>", "a"]
     for text, ids in golden("sentencepiece-bpe"):

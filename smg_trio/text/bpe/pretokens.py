@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, Final
 from unicodedata import is_normalized
 
@@ -39,6 +40,7 @@ class Pretokenizer:
 
     Attributes:
         spell: a pretoken as the model's ``tokenize`` takes it. Raises UnicodeEncodeError for a lone surrogate.
+        open: what becomes of a text before all else if nothing is before it, not even an added token.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class Pretokenizer:
         knows: Callable[[str], bool],
         *,
         normalize: Callable[[str], str] = str,
+        open_text: Callable[[str], str] = str,
     ) -> None:
         """`splitters`: what cuts a text, then all pieces of it, and so on."""
         self._first, *self._rest = splitters
         self._normalize = normalize
         self.spell = spell
         self.knows = knows
+        self.open = open_text
 
     def cut(self, text: str) -> list[str]:
         """All pretokens of a text that is not long."""
@@ -160,26 +164,54 @@ def _sentencepiece(
     vocabulary: dict[str, int],
     added: set[str],
 ) -> Pretokenizer | None:
-    kinds = [step["type"] for step in normalizers]
-    if kinds not in (["Replace"], ["Prepend", "Replace"]):
+    spaces = _spaces(normalizers, pretokenizers)
+    if spaces is None:
         return None
-    replace = normalizers[-1]
-    if replace["pattern"] != {"String": " "} or replace["content"] != _BORDER:
-        return None
-    whole = _whole_pieces(pretokenizers)
+    normalize, open_text, rest = spaces
+    whole = _whole_pieces(rest)
     if whole is None or (model.ignore_merges and not _are_reachable(vocabulary.keys() - added, model, whole)):
         return None
     if any(f"<0x{byte:02X}>" not in vocabulary for byte in range(256)) or any(map(_merges_bytes, vocabulary)):
         return None
-    prefix = "" if len(kinds) == 1 else normalizers[0]["prepend"]
-
-    def normalize(text: str) -> str:
-        return (prefix + text).replace(" ", _BORDER)
-
-    cuts_bytes = any(step["pattern"] == {"Regex": SPELLED_BYTE} for step in pretokenizers)
+    cuts_bytes = any(step["pattern"] == {"Regex": SPELLED_BYTE} for step in rest)
     knows = _spells_no_byte if model.ignore_merges or cuts_bytes else _any
     splitters = [*whole, Splitter(_between_borders(vocabulary))]
-    return Pretokenizer(splitters, str, knows, normalize=normalize)
+    return Pretokenizer(splitters, str, knows, normalize=normalize, open_text=open_text)
+
+
+def _spaces(
+    normalizers: list[dict[str, Any]], pretokenizers: list[dict[str, Any]]
+) -> tuple[Callable[[str], str], Callable[[str], str], list[dict[str, Any]]] | None:
+    """How spaces become ``▁`` and where one is put in front of a text, and the steps after that; None if otherwise.
+
+    Returns what normalizes every text, what is done to a text at the very start, and further pre-tokenizers.
+    """
+    kinds = [step["type"] for step in normalizers]
+    if kinds not in ([], ["Replace"], ["Prepend", "Replace"]):
+        return None
+    if kinds and (normalizers[-1]["pattern"] != {"String": " "} or normalizers[-1]["content"] != _BORDER):
+        return None
+    metaspaces = list(takewhile(lambda step: step["type"] == "Metaspace" and not step["split"], pretokenizers))
+    rest = pretokenizers[len(metaspaces) :]
+    schemes = [(step["replacement"], step["prepend_scheme"]) for step in metaspaces]
+    if not metaspaces and kinds:
+        prefix = normalizers[0]["prepend"] if len(kinds) > 1 else ""
+        return lambda text: _bordered(prefix + text), str, rest
+    if len(kinds) < 2 and schemes == [(_BORDER, "always")]:
+        return lambda text: _bordered(_with_space(text)), str, rest
+    if len(kinds) < 2 and schemes == [(_BORDER, "first")]:
+        return _bordered, _with_space, rest
+    if len(kinds) == 1 and schemes == [(" ", "first"), (_BORDER, "never")]:  # as text.formats.sentencepiece has it
+        return _bordered, lambda text: " " + text, rest
+    return None
+
+
+def _bordered(text: str) -> str:
+    return text.replace(" ", _BORDER)
+
+
+def _with_space(text: str) -> str:
+    return text if text.startswith((" ", _BORDER)) else " " + text
 
 
 def _whole_pieces(pretokenizers: list[dict[str, Any]]) -> list[Splitter] | None:

@@ -86,11 +86,14 @@ class WordCache:
             raise Unknown
         ids: list[int] = []
         if text:
-            self._add(text, ids, 0)
+            self._add(text, ids, 0, True)
         return ids
 
-    def _add(self, text: str, ids: list[int], stage: int) -> None:
-        """Ids of a text in which the added tokens of earlier stages were found already."""
+    def _add(self, text: str, ids: list[int], stage: int, opens: bool) -> None:
+        """Ids of a text in which the added tokens of earlier stages were found already.
+
+        `opens`: nothing is before it, not even an added token.
+        """
         stages = self._added.stages
         if stage < len(stages):
             is_token = False
@@ -98,11 +101,14 @@ class WordCache:
                 if is_token:
                     ids.append(stages[stage].id_of(piece))
                 elif piece:
-                    self._add(piece, ids, stage + 1)
-                is_token = not is_token
-        elif not self.pretokenizer.knows(text):
+                    self._add(piece, ids, stage + 1, opens)
+                is_token, opens = not is_token, False
+            return
+        if opens:
+            text = self.pretokenizer.open(text)
+        if not self.pretokenizer.knows(text):
             raise Unknown
-        elif len(text) <= _LONG_TEXT_CHARS:
+        if len(text) <= _LONG_TEXT_CHARS:
             ids += chain.from_iterable(map(self._words.__getitem__, self.pretokenizer.cut(text)))
         else:
             for part in self.pretokenizer.cut_in_parts(text, _PART_WORDS):

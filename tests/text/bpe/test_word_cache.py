@@ -253,6 +253,38 @@ def test_no_cut_goes_through_what_could_be_merged(merges: list[tuple[str, str]],
     holds()
 
 
+METASPACES = {
+    "at the start": [pre_tokenizers.Metaspace(prepend_scheme="first", split=False)],
+    "everywhere": [pre_tokenizers.Metaspace(prepend_scheme="always", split=False)],
+    "at the start, whatever is there": [
+        pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False),
+        pre_tokenizers.Metaspace("▁", prepend_scheme="never", split=False),
+    ],
+}
+
+
+@pytest.mark.parametrize("steps", METASPACES.values(), ids=list(METASPACES))
+@pytest.mark.parametrize("normalizes", [True, False])
+def test_a_space_is_put_where_the_library_puts_it(steps: list[pre_tokenizers.PreTokenizer], normalizes: bool) -> None:
+    backend = sentencepiece(("▁", "a"), ("▁a", "b"), AB, prepend=False)
+    if not normalizes:
+        backend.normalizer = None
+    backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    backend.add_special_tokens([AddedToken("<a>", normalized=False)])
+    cache = make_word_cache(backend)
+    if cache is None:
+        assert len(steps) == 2
+        assert not normalizes
+        return
+
+    @settings(max_examples=150, deadline=None)
+    @given(text=st.lists(st.sampled_from(["<a>", " ", "▁", "a", "b", "\n", "  "]), max_size=8).map("".join))
+    def holds(text: str) -> None:
+        assert same(cache, backend, text)
+
+    holds()
+
+
 @settings(max_examples=100, deadline=None)
 @given(text=LETTERS)
 def test_special_tokens_stand_around_the_text(text: str) -> None:
