@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from smg_trio.core.outputs import FinishReason
 
@@ -84,6 +85,9 @@ class Usage:
     completion_tokens: int
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+
+
+NO_TOKENS: Final = Usage(0, 0)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from smg_trio.gateway.generation.response_ids import ResponseIds
 from smg_trio.gateway.http import Request
 from smg_trio.gateway.model_loads import ModelLoads
 from smg_trio.gateway.models import order_of_settings
+from smg_trio.gateway.notes import Notes
 from smg_trio.gateway.observability.access_log import AccessLog
 from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
@@ -77,6 +78,7 @@ class Gateway:
         response_ids: those of responses being generated.
         in_flight: answers being generated now, streamed or not, oldest first.
         errors: what went wrong lately.
+        notes: what the log says only once.
         started: when the gateway was made, on the system's monotonic clock.
         tracing: None where requests are not traced.
         told_of_traces: the log says that a client's trace context is not used.
@@ -131,6 +133,7 @@ class Gateway:
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.errors = RecentErrors()
+        self.notes = Notes()
         self.started = time.monotonic()
         self._no_answers: trio.Event | None = None
         self._drain = trio.Event()

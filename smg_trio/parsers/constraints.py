@@ -36,6 +36,10 @@ class ToolChoice(Protocol):
     def allowed(self) -> tuple[str, ...] | None:
         """The tools that may be called; None for all."""
 
+    @property
+    def text_format(self) -> StructuredOutput | None:
+        """What holds the text of a tool of ``named`` that takes plain text; None for tools that take JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallConstraint:

@@ -34,7 +34,7 @@ from smg_trio.parsers.registry import (
     thought_state,
 )
 from smg_trio.parsers.special_tokens import split_special_tokens
-from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser
+from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser, ForcedTextParser
 
 MakeTool = Callable[[], ToolParser]
 
@@ -197,6 +197,9 @@ def _plan_calls(
     if choice is None or not functions:
         return _Calls()
     schemas = {name: parameter_schema(function) for name, function in functions.items()}
+    ids = call_ids(family, earlier_calls)
+    if choice.mode == "named" and choice.name and choice.text_format is not None:
+        return _Calls(partial(ForcedTextParser, choice.name, schemas), None, choice.text_format, ids)
     held = constrain_calls(
         functions,
         choice,
@@ -206,7 +209,6 @@ def _plan_calls(
         structural_tags=structural_tags,
     )
     constraint = held.structured if held else None
-    ids = call_ids(family, earlier_calls)
     if held is not None and not held.native:
         forced = partial(ForcedCallParser, choice.name) if choice.mode == "named" and choice.name else ForcedListParser
         return _Calls(partial(forced, schemas), None, constraint, ids)

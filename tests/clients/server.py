@@ -26,9 +26,11 @@ from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.demo import DEMO_MODEL
 from smg_trio.testing.script import Script, text_script
 from smg_trio.text.model_files import ModelText, load_model_text
-from tests.e2e.harness import open_gateway
+from tests.e2e.harness import MODEL, open_gateway
 
-WINDOW = 32768
+WINDOW = 65536
+FURTHER_NAMES = ("gpt-6.2-sol",)
+"""What Codex calls its model unless told otherwise."""
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 _ORDER = re.compile(r"^(Think|Say|Call): ?(.*)$", re.MULTILINE)
 _CALL = re.compile(r"(\S+) (.*)")
@@ -82,6 +84,7 @@ async def serve(*tasks: str) -> None:
             model_config={"max_position_embeddings": WINDOW},
             tool_call_parser="hermes",
             reasoning_parser="qwen3",
+            model_alias=tuple(f"{name}={MODEL}" for name in FURTHER_NAMES),
         ) as bench:
             print(bench.base_url, bench.model.directory, flush=True)
             await trio.to_thread.run_sync(sys.stdin.read)

@@ -3,7 +3,8 @@
 A turn may go on from one of this connection's own responses although it is not stored (``store: false``): the
 connection remembers them until it closes. ``response.cancel`` ends the turn in progress. Faults are events; the
 connection stays, unless the key is no longer in force when a turn begins. When the gateway drains, the turn in progress
-may end first.
+may end first. A turn with ``generate: false`` only checks and remembers its input, so that the next one can go on from
+it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from smg_trio.api.openai.responses.socket import SocketMessage, parse_socket_mes
 from smg_trio.api.openai.responses.stream import ResponseEventWriter
 from smg_trio.core.conversations import StoredResponse
 from smg_trio.core.errors import Conflict, Forbidden, SmgError, Unauthorized
+from smg_trio.core.events import NO_TOKENS, Usage
 from smg_trio.core.heavy_json import weight
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
 from smg_trio.gateway.generation.responses_run import ResponsesRun
@@ -143,21 +145,30 @@ class ResponseSocket:
             local=self._remembered,
         )
         writer = ResponseEventWriter(responding.shown, as_messages=True, stream_id=message.stream_id)
+        if not asked.generate:
+            writer.end_without_output()
+            await self._end(responding, writer, NO_TOKENS, writer.head())
+            return
         measured = responding.begin()
         try:
             await self._send_lines(writer.head())
             while not measured.answer.finished:
                 for update in await measured.next_updates():
                     await self._send_lines(writer.update(update))
-            usage = measured.answer.usage()
-            if not await responding.keep(writer.response(usage)):
-                writer.not_stored()
-            self._remember(responding.stored(writer.response(usage)))
-            await self._send_lines(writer.usage_chunk(usage))
+            await self._end(responding, writer, measured.answer.usage())
         except SmgError as error:
             await self._send_lines(writer.failed(error))
         finally:
             measured.close()
+
+    async def _end(
+        self, responding: ResponsesRun, writer: ResponseEventWriter, usage: Usage, head: bytes = b""
+    ) -> None:
+        """Keep the response, so that a turn may go on from it, and write what ends its events."""
+        if not await responding.keep(writer.response(usage)):
+            writer.not_stored()
+        self._remember(responding.stored(writer.response(usage)))
+        await self._send_lines(head + writer.usage_chunk(usage))
 
     def _remember(self, response: StoredResponse) -> None:
         key = response.response_id

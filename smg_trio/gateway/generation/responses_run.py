@@ -15,6 +15,7 @@ from smg_trio.api.openai.responses.items import resolve_references
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd, response_value
 from smg_trio.api.openai.responses.request import ResponsesRequest
 from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conversation_not_found, history_of
+from smg_trio.api.openai.responses.tools import OfferedTools
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.core.events import Usage
@@ -47,7 +48,12 @@ class ResponsesRun:
     """
 
     def __init__(
-        self, gateway: Gateway, asked: ResponsesRequest, prepared: PreparedRequest, own_items: Sequence[Item]
+        self,
+        gateway: Gateway,
+        asked: ResponsesRequest,
+        prepared: PreparedRequest | None,
+        own_items: Sequence[Item],
+        shown: ResponseAnswer,
     ) -> None:
         self._gateway = gateway
         self._asked = asked
@@ -56,9 +62,9 @@ class ResponsesRun:
         self._started = trio.current_time()
         self._routing_key: str | None = None
         self._owner = SHARED
-        self.response_id = prepared.request_id
+        self.response_id = shown.response_id
         self.own_items = list(own_items)
-        self.shown = _shown(asked, prepared)
+        self.shown = shown
         if gateway.history is None:
             self.shown = self.shown.not_stored()
 
@@ -75,7 +81,7 @@ class ResponsesRun:
         routing_key: str | None = None,
         hints: EngineHints = NO_HINTS,
     ) -> ResponsesRun:
-        """Gather what the request goes on from, and prepare the whole conversation.
+        """Gather what the request goes on from, and prepare the whole conversation, if anything is to be generated.
 
         Args:
             owner: whose responses, conversations and items may be gone on from, and whose this response will be.
@@ -87,21 +93,30 @@ class ResponsesRun:
             gateway.history.ensure_writable()
         history = await _history(gateway, asked, owner, local or {})
         own = resolve_references(asked.input, await _known_items(gateway, asked, owner, history))
-        chat = asked.chat(history, own)
+        chat, tools = asked.chat(history, own), asked.offered(history, own)
+        for kind in sorted(tools.left_out):
+            gateway.notes.once(
+                f"Responses tools of type {kind} cannot run on this server and are not offered to models"
+            )
         model = gateway.catalog.find(chat.model)
-        prepared = await gateway.preparer.chat(
-            chat, model, request_id=response_id, max_model_len=gateway.context_window(model), hints=hints
-        )
-        responding = cls(gateway, asked, prepared, own)
+        prepared = None
+        if asked.generate:
+            prepared = await gateway.preparer.chat(
+                chat, model, request_id=response_id, max_model_len=gateway.context_window(model), hints=hints
+            )
+        shown = _shown(asked, response_id, model.model_id, prepared, tools)
+        responding = cls(gateway, asked, prepared, own, shown)
         responding._started, responding._routing_key, responding._owner = started, routing_key, owner
         return responding
 
     def check_budget(self, place: KeySlot) -> None:
         """Raises BudgetExceeded, as `begin` would."""
+        assert self._prepared is not None, "something is to be generated"
         check_budget(place, [self._prepared])
 
     def begin(self) -> GenerationSession:
         """Start generating; whoever calls this closes the answer."""
+        assert self._prepared is not None, "something is to be generated"
         self._measured = GenerationSession(
             self._gateway,
             [self._prepared],
@@ -226,11 +241,13 @@ async def _known_items(gateway: Gateway, asked: ResponsesRequest, owner: str, hi
     return known
 
 
-def _shown(asked: ResponsesRequest, prepared: PreparedRequest) -> ResponseAnswer:
-    sampling = prepared.sampling
+def _shown(
+    asked: ResponsesRequest, response_id: str, model_id: str, prepared: PreparedRequest | None, tools: OfferedTools
+) -> ResponseAnswer:
+    sampling = asked.base.sampling if prepared is None else prepared.sampling
     return ResponseAnswer(
-        response_id=prepared.request_id,
-        model=asked.base.model or prepared.model.model_id,
+        response_id=response_id,
+        model=asked.base.model or model_id,
         created_at=int(time.time()),
         shown=asked.shown,
         max_output_tokens=asked.base.sampling.max_tokens,
@@ -240,4 +257,5 @@ def _shown(asked: ResponsesRequest, prepared: PreparedRequest) -> ResponseAnswer
         frequency_penalty=sampling.frequency_penalty,
         parallel_tool_calls=asked.base.parallel_tool_calls,
         top_logprobs=asked.base.top_logprobs,
+        declared_tools=tools.declared,
     )

@@ -1,4 +1,6 @@
-"""Calls that a JSON constraint made: a list of ``{"name", "parameters"}``, or the arguments of one named function.
+"""Calls that a constraint made: a list of ``{"name", "parameters"}``, or the arguments of one named function.
+
+Where the named function takes plain text that is held to a grammar, the whole answer is that text.
 
 Without a constraint (an engine that has none) the same text may come out broken. What is not such JSON is content.
 """
@@ -9,8 +11,9 @@ from collections.abc import Set
 
 from smg_trio.parsers.base import ToolParser, ToolSchemas
 from smg_trio.parsers.call_object import CallKeys, read_call
+from smg_trio.parsers.json_reader import escape, quoted
 from smg_trio.parsers.scanner import scanner_for
-from smg_trio.parsers.text_cursor import Steps, read_until, skip_space
+from smg_trio.parsers.text_cursor import Steps, peek, read_until, skip_space
 
 _GAP_LIMIT = 64
 _NOTHING = scanner_for()
@@ -90,3 +93,27 @@ class ForcedCallParser(ToolParser):
             if tape.closed or len(rest) == _GAP_LIMIT:
                 return True
             yield
+
+
+class ForcedTextParser(ToolParser):
+    """Parser of the text alone, which becomes the only argument of a function.
+
+    Args:
+        name: the function that the request named. Its schema has one property.
+    """
+
+    has_markers = False
+
+    def __init__(self, name: str, tools: ToolSchemas | None = None) -> None:
+        self._name = name
+        super().__init__(tools)
+
+    def script(self) -> Steps[None]:
+        yield from peek(self.tape)
+        schema = self.tools.get(self._name) or {}
+        key = next(iter(schema.get("properties") or ()), "input")
+        self.begin_call(self._name)
+        self.arguments("{" + quoted(key) + ': "')
+        yield from read_until(self.tape, _NOTHING, lambda text: self.arguments(escape(text)))
+        self.arguments('"}')
+        self.end_call()

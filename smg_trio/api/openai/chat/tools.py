@@ -23,6 +23,7 @@ from smg_trio.api.parameters.fields import (
     take,
 )
 from smg_trio.api.parameters.schemas import check_schema
+from smg_trio.core.requests import StructuredOutput
 
 Tool = dict[str, Any]
 
@@ -36,11 +37,13 @@ class ToolChoice:
             ``named``: exactly a call of ``name``.
         name: the tool of ``named``.
         allowed: names the choice is limited to (OpenAI's ``allowed_tools``), or None for all.
+        text_format: what holds the text of a named tool that takes plain text; None for other tools.
     """
 
     mode: Literal["none", "auto", "required", "named"]
     name: str | None = None
     allowed: tuple[str, ...] | None = None
+    text_format: StructuredOutput | None = None
 
     @property
     def is_forced(self) -> bool:

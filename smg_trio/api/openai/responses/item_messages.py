@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from smg_trio.api.openai.chat.messages import Message
+from smg_trio.api.openai.responses.custom_tools import custom_arguments
+from smg_trio.api.openai.responses.tools import flat_name
 from smg_trio.core.conversations import Item
 
 
@@ -17,9 +19,9 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
     messages: list[Message] = []
     for item in items:
         kind = item["type"]
-        if kind == "function_call_output":
+        if kind in ("function_call_output", "custom_tool_call_output"):
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _joined(item["output"], "\n")})
-        elif kind == "function_call":
+        elif kind in ("function_call", "custom_tool_call"):
             _turn(messages).setdefault("tool_calls", []).append(_call(item))
         elif kind == "reasoning":
             _say(messages, "reasoning", _joined(item.get("content") or item["summary"]))
@@ -46,7 +48,9 @@ def _say(messages: list[Message], key: str, text: str) -> None:
 
 
 def _call(item: Item) -> dict[str, Any]:
-    function = {"name": item["name"], "arguments": item["arguments"]}
+    is_custom = item["type"] == "custom_tool_call"
+    arguments = custom_arguments(item["input"]) if is_custom else item["arguments"]
+    function = {"name": flat_name(item.get("namespace"), item["name"]), "arguments": arguments}
     return {"id": item["call_id"], "type": "function", "function": function}
 
 

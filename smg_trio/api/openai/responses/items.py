@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 from typing import Any, Final
 
+from smg_trio.api.openai.responses.setting_items import read_configuration_update, read_tool_item, read_tool_search_call
 from smg_trio.api.parameters.fields import (
     Reader,
     array,
@@ -147,23 +148,42 @@ def _text_part(text: str, kind: str) -> Item:
 
 
 def _function_call(item: Item, param: str, make_id: MakeId) -> Item:
+    return _call(item, "function_call", "arguments", param, _id(item, param, make_id, "fc"))
+
+
+def _custom_tool_call(item: Item, param: str, make_id: MakeId) -> Item:
+    return _call(item, "custom_tool_call", "input", param, _id(item, param, make_id, "ctc"))
+
+
+def _call(item: Item, kind: str, said: str, param: str, item_id: str) -> Item:
+    """A call; the member `said` holds what the model said to the tool."""
+    namespace = take(item, "namespace", filled_string, prefix=f"{param}.")
     return {
-        "id": _id(item, param, make_id, "fc"),
-        "type": "function_call",
+        "id": item_id,
+        "type": kind,
         "call_id": required(item, "call_id", filled_string, param),
+        **({} if namespace is None else {"namespace": namespace}),
         "name": required(item, "name", filled_string, param),
-        "arguments": required(item, "arguments", string, param),
+        said: required(item, said, string, param),
         "status": take(item, "status", _STATUS, prefix=f"{param}.") or "completed",
     }
 
 
 def _function_call_output(item: Item, param: str, make_id: MakeId) -> Item:
+    return _call_output(item, "function_call_output", param, _id(item, param, make_id, "fco"))
+
+
+def _custom_tool_call_output(item: Item, param: str, make_id: MakeId) -> Item:
+    return _call_output(item, "custom_tool_call_output", param, _id(item, param, make_id, "ctco"))
+
+
+def _call_output(item: Item, kind: str, param: str, item_id: str) -> Item:
     output = item.get("output")
     if not isinstance(output, str):
         output = _content(output, f"{param}.output", "input_text")
     return {
-        "id": _id(item, param, make_id, "fco"),
-        "type": "function_call_output",
+        "id": item_id,
+        "type": kind,
         "call_id": required(item, "call_id", filled_string, param),
         "output": output,
         "status": take(item, "status", _STATUS, prefix=f"{param}.") or "completed",
@@ -193,6 +213,22 @@ def _thought_parts(value: Any, param: str, kind: str) -> list[Item]:
     return parts
 
 
+def _additional_tools(item: Item, param: str, make_id: MakeId) -> Item:
+    return {"id": _id(item, param, make_id, "at"), **read_tool_item(item, "additional_tools", param)}
+
+
+def _tool_search_output(item: Item, param: str, make_id: MakeId) -> Item:
+    return {"id": _id(item, param, make_id, "tso"), **read_tool_item(item, "tool_search_output", param)}
+
+
+def _tool_search_call(item: Item, param: str, make_id: MakeId) -> Item:
+    return {"id": _id(item, param, make_id, "tsc"), **read_tool_search_call(item, param)}
+
+
+def _configuration_update(item: Item, param: str, make_id: MakeId) -> Item:
+    return {"id": _id(item, param, make_id, "cu"), **read_configuration_update(item, param)}
+
+
 def _item_reference(item: Item, param: str, make_id: MakeId) -> Item:
     return {"type": "item_reference", "id": required(item, "id", filled_string, param)}
 
@@ -206,6 +242,12 @@ _ITEM_READERS: Final[Mapping[str, Callable[[Item, str, MakeId], Item]]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
+    "custom_tool_call": _custom_tool_call,
+    "custom_tool_call_output": _custom_tool_call_output,
     "reasoning": _reasoning,
     "item_reference": _item_reference,
+    "additional_tools": _additional_tools,
+    "tool_search_call": _tool_search_call,
+    "tool_search_output": _tool_search_output,
+    "configuration_update": _configuration_update,
 }

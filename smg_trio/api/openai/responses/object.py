@@ -9,6 +9,7 @@ from typing import Any
 from smg_trio.api.errors import error_view
 from smg_trio.api.openai.answer import make_tool_call_id
 from smg_trio.api.openai.responses.items import MakeId, make_item_id
+from smg_trio.api.openai.responses.tools import DeclaredTool
 from smg_trio.core.conversations import Item
 from smg_trio.core.events import Usage
 
@@ -25,6 +26,7 @@ class ResponseAnswer:
         max_output_tokens, temperature, top_p, presence_penalty, frequency_penalty: as resolved for the engine.
         show_reasoning: False hides thoughts.
         top_logprobs: candidates shown per token; log probabilities are shown if updates have them.
+        declared_tools: names of functions to what the client declared, see `response_tools`.
         make_id: makes item ids out of their prefix.
         make_call_id: makes ids for calls whose format carries none.
     """
@@ -41,6 +43,7 @@ class ResponseAnswer:
     parallel_tool_calls: bool = True
     show_reasoning: bool = True
     top_logprobs: int = 0
+    declared_tools: Mapping[str, DeclaredTool] = field(default_factory=dict)
     make_id: MakeId = make_item_id
     make_call_id: Callable[[], str] = make_tool_call_id
 

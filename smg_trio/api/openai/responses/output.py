@@ -1,6 +1,7 @@
 """Updates to output items: the one step that streamed and folded responses share.
 
-Each block of the answer is an item: a thought is a ``reasoning`` item, text a ``message``, a call a ``function_call``.
+Each block of the answer is an item: a thought is a ``reasoning`` item, text a ``message``, a call a ``function_call`` or
+a ``custom_tool_call``, as the client declared the tool.
 Log probabilities belong to the text they are of: those of tokens whose text is still held back wait for it, those of
 thoughts and calls have no place in this API.
 """
@@ -15,7 +16,9 @@ from typing import Any
 from smg_trio.api.blocks import AnswerBlocks, BlockDelta, BlockKind, BlockStart, Step
 from smg_trio.api.openai.answer import ChatAnswer, logprob_entries
 from smg_trio.api.openai.chat.events import CallStart, ChatEvents
+from smg_trio.api.openai.responses.custom_tools import CustomInput
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd
+from smg_trio.api.openai.responses.tools import DeclaredTool
 from smg_trio.core.conversations import Item
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate
 from smg_trio.core.outputs import FinishReason
@@ -28,12 +31,16 @@ class OutputItem:
     """One item as far as it has come.
 
     Attributes:
+        tool: what the client declared, of a call.
+        custom_input: reads the call's arguments, if that is a custom tool.
         logprobs: JSON texts of entries, one per delta that had any.
     """
 
     item_id: str
     kind: BlockKind
     call: CallStart | None = None
+    tool: DeclaredTool | None = None
+    custom_input: CustomInput | None = None
     pieces: list[str] = field(default_factory=list)
     logprobs: list[str] | None = None
     status: str = "in_progress"
@@ -58,13 +65,29 @@ class OutputItem:
         """The item; while it is in progress, without content parts, since these are added by events of their own."""
         common = {"id": self.item_id, "status": self.status}
         if self.call is not None:
-            call = self.call
-            facts = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": self.text}
-            return {**facts, **common}
+            return {**self._call_facts(self.call), **common}
         content = [] if self.status == "in_progress" else [self.part()]
         if self.kind == "thought":
             return {"type": "reasoning", "summary": [], "content": content, "encrypted_content": None, **common}
         return {"type": "message", "role": "assistant", "content": content, **common}
+
+    @property
+    def called_name(self) -> str:
+        """The called tool's own name, without its namespace."""
+        if self.call is None:
+            return ""
+        return self.call.name if self.tool is None else self.tool.name
+
+    def _call_facts(self, call: CallStart) -> Item:
+        is_custom = self.custom_input is not None
+        namespace = None if self.tool is None else self.tool.namespace
+        return {
+            "type": "custom_tool_call" if is_custom else "function_call",
+            "call_id": call.call_id,
+            **({} if namespace is None else {"namespace": namespace}),
+            "name": self.called_name,
+            "input" if is_custom else "arguments": self.text,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +156,40 @@ class ResponseOutput:
         if isinstance(step, BlockStart):
             if step.kind != "text":
                 self._waiting.clear()
-            item_id = self._answer.make_id(_PREFIXES[step.kind])
-            self.items.append(OutputItem(item_id, step.kind, step.call))
+            self.items.append(self._begun(step))
         elif isinstance(step, BlockDelta):
-            self.items[-1].pieces.append(step.text)
-            if step.kind == "text" and self._waiting:
-                shown.append(TextLogprobs(self._take_waiting()))
+            self._add(step, shown)
+            return
         else:
-            self._stop(self.items[-1])
+            item = self.items[-1]
+            if item.custom_input is not None:
+                self._add_text(item.custom_input.finish(), step.index, shown)
+            self._stop(item)
         shown.append(step)
+
+    def _begun(self, step: BlockStart) -> OutputItem:
+        """The item of a block that begins."""
+        tool = None if step.call is None else self._answer.declared_tools.get(step.call.name)
+        is_custom = tool is not None and tool.kind == "custom"
+        prefix = "ctc" if is_custom else _PREFIXES[step.kind]
+        custom_input = CustomInput() if is_custom else None
+        return OutputItem(self._answer.make_id(prefix), step.kind, step.call, tool, custom_input)
+
+    def _add(self, step: BlockDelta, shown: list[Step | TextLogprobs]) -> None:
+        item = self.items[-1]
+        if item.custom_input is not None:
+            self._add_text(item.custom_input.feed(step.text), step.index, shown)
+            return
+        item.pieces.append(step.text)
+        if step.kind == "text" and self._waiting:
+            shown.append(TextLogprobs(self._take_waiting()))
+        shown.append(step)
+
+    def _add_text(self, text: str, index: int, shown: list[Step | TextLogprobs]) -> None:
+        """A piece of a custom tool's input."""
+        if text:
+            self.items[-1].pieces.append(text)
+            shown.append(BlockDelta(index, "call", text))
 
     def _stop(self, item: OutputItem) -> None:
         item.status = "completed"

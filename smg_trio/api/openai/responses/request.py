@@ -15,8 +15,10 @@ from smg_trio.api.errors import load_json
 from smg_trio.api.openai.chat.request import EFFORTS, ChatRequest, check_template, read_request_id, refuse_media_options
 from smg_trio.api.openai.responses.item_messages import messages_of
 from smg_trio.api.openai.responses.items import MakeId, make_item_id, parse_input, read_metadata, resolve_references
-from smg_trio.api.openai.responses.tools import flat_tool, parse_flat_choice, parse_flat_tools
-from smg_trio.api.parameters.constraints import read_schema
+from smg_trio.api.openai.responses.setting_items import SETTING_ITEMS, configuration_of
+from smg_trio.api.openai.responses.text_format import read_text_format
+from smg_trio.api.openai.responses.tool_choice import parse_response_choice
+from smg_trio.api.openai.responses.tools import NO_OFFER, OfferedTools, parse_response_tools, shown_tools
 from smg_trio.api.parameters.fields import (
     Reader,
     array_of,
@@ -34,7 +36,6 @@ from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.parameters.sampling import SamplingFields, candidates, parse_sampling
 from smg_trio.core.conversations import Item
 from smg_trio.core.errors import UnsupportedFeature
-from smg_trio.core.requests import StructuredOutput
 
 _INCLUDABLE = (
     "file_search_call.results",
@@ -63,7 +64,9 @@ class ResponsesRequest:
             the background or for a conversation.
         background: answered at once, generated on its own; only with ``store``.
         shown: the members of the response object that repeat the request.
-        generate: False only prepares (WebSocket mode).
+        tools: those that ``tools`` declares; items may add more, see `offered`.
+        tool_choice: as it came; it may name a tool that an item adds.
+        generate: False only remembers the input, for requests that go on from it (WebSocket mode).
         logprobs: whether log probabilities are shown; how many candidates is ``base.sampling.logprobs``.
         request_id: the client's own id for the response.
     """
@@ -79,6 +82,8 @@ class ResponsesRequest:
     stream: bool = False
     logprobs: bool = False
     generate: bool = True
+    tools: OfferedTools = NO_OFFER
+    tool_choice: Any = None
     request_id: str | None = None
     shown: Mapping[str, Any] = field(default_factory=dict)
 
@@ -92,19 +97,42 @@ class ResponsesRequest:
         Raises:
             InvalidRequest: there is nothing to answer, or a reference leads nowhere.
         """
-        known = {item["id"]: item for item in history}
-        items = [*history, *resolve_references(self.input if own is None else own, known)]
-        messages = messages_of(items)
-        if not messages:
+        items = self._items(history, own)
+        spoken = [item for item in items if item["type"] not in SETTING_ITEMS]
+        messages = messages_of(spoken)
+        if self.generate and not messages:
             raise refuse("input", "must not be empty")
-        is_continued = items[-1]["type"] == "message" and _is_unfinished_turn(items[-1])
+        is_continued = bool(spoken) and spoken[-1]["type"] == "message" and _is_unfinished_turn(spoken[-1])
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
         return replace(
-            self.base,
+            self._configured(items),
             messages=messages,
             add_generation_prompt=not is_continued,
             continue_final_message=is_continued,
+        )
+
+    def offered(self, history: Sequence[Item] = (), own: Sequence[Item] | None = None) -> OfferedTools:
+        """All tools of the request: those it declares, and those that items of the conversation add; see `chat`."""
+        return self.tools.joined(configuration_of(self._items(history, own)).tools)
+
+    def _items(self, history: Sequence[Item], own: Sequence[Item] | None) -> list[Item]:
+        known = {item["id"]: item for item in history}
+        return [*history, *resolve_references(self.input if own is None else own, known)]
+
+    def _configured(self, items: Sequence[Item]) -> ChatRequest:
+        """`base` with the settings that items make."""
+        configuration = configuration_of(items)
+        tools = self.tools.joined(configuration.tools)
+        sampling = self.base.sampling
+        if configuration.sets_format:
+            sampling = replace(sampling, structured_output=configuration.text_format)
+        return replace(
+            self.base,
+            sampling=sampling,
+            tools=list(tools.functions),
+            tool_choice=parse_response_choice(self.tool_choice, tools),
+            reasoning_effort=configuration.effort or self.base.reasoning_effort,
         )
 
 
@@ -122,7 +150,9 @@ def parse_responses_request(
         InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
         UnsupportedFeature: for hosted tools and their items, media, prompt templates and beam search.
     """
-    return responses_request_from(load_json(body), limits, make_id)
+    obj = load_json(body)
+    obj.pop("generate", None)
+    return responses_request_from(obj, limits, make_id)
 
 
 def responses_request_from(
@@ -135,6 +165,7 @@ def responses_request_from(
     refuse_media_options(obj)
     logprobs = "message.output_text.logprobs" in found.get("include", ())
     sampling = _sampling(obj, found, limits, logprobs=logprobs)
+    tools = parse_response_tools(obj.get("tools"))
     return ResponsesRequest(
         input=_input(obj, found, make_id),
         base=_base(obj, found, sampling, logprobs=logprobs),
@@ -147,8 +178,10 @@ def responses_request_from(
         stream=found.get("stream", False),
         logprobs=logprobs,
         generate=found.get("generate", True),
+        tools=tools,
+        tool_choice=obj.get("tool_choice"),
         request_id=found.get("request_id"),
-        shown=_shown(obj, found),
+        shown=_shown(obj, found, tools),
     )
 
 
@@ -169,7 +202,6 @@ def _input(obj: Mapping[str, Any], found: Mapping[str, Any], make_id: MakeId) ->
 
 
 def _base(obj: Mapping[str, Any], found: Mapping[str, Any], sampling: SamplingFields, *, logprobs: bool) -> ChatRequest:
-    tools = parse_flat_tools(obj.get("tools"))
     return ChatRequest(
         model=found.get("model", ""),
         messages=[],
@@ -177,8 +209,6 @@ def _base(obj: Mapping[str, Any], found: Mapping[str, Any], sampling: SamplingFi
         stream=found.get("stream", False),
         logprobs=logprobs,
         top_logprobs=found.get("top_logprobs", 0),
-        tools=tools,
-        tool_choice=parse_flat_choice(obj.get("tool_choice"), tools),
         parallel_tool_calls=found.get("parallel_tool_calls", True),
         chat_template_kwargs=found.get("chat_template_kwargs", {}),
         reasoning_effort=found.get("reasoning", {}).get("effort"),
@@ -200,7 +230,7 @@ def _sampling(
         logprobs_param="top_logprobs",
     )
     sampling = replace(sampling, max_tokens_param="max_output_tokens")
-    format_ = _text_format(found.get("text", {}))
+    format_ = read_text_format(found.get("text", {}))
     if format_ is None:
         return sampling
     if sampling.structured_output is not None:
@@ -210,22 +240,6 @@ def _sampling(
 
 def _text(value: Any, param: str) -> dict[str, Any]:
     return {**mapping(value, param), **read_fields(value, _TEXT_READERS, prefix=f"{param}.")}
-
-
-def _text_format(text: Mapping[str, Any]) -> StructuredOutput | None:
-    format_ = text.get("format") or {"type": "text"}
-    kind = one_of(("text", "json_object", "json_schema"))(format_.get("type"), "text.format.type")
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return StructuredOutput(kind="json_object", value=True)
-    if format_.get("schema") is None:
-        raise refuse("text.format.schema", "is required")
-    if format_.get("name") is None:
-        raise refuse("text.format.name", "is required")
-    read_fields(format_, {"name": filled_string, "strict": boolean, "description": string}, prefix="text.format.")
-    schema = mapping(format_["schema"], "text.format.schema")
-    return StructuredOutput(kind="json", value=read_schema(schema, "text.format.schema"))
 
 
 def _reasoning(value: Any, param: str) -> dict[str, Any]:
@@ -239,9 +253,8 @@ def _conversation(value: Any, param: str) -> str:
     return filled_string(value, param)
 
 
-def _shown(obj: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(obj: Mapping[str, Any], found: Mapping[str, Any], tools: OfferedTools) -> dict[str, Any]:
     """The request as the response object repeats it; sampling is added once it is resolved."""
-    tools = parse_flat_tools(obj.get("tools"))
     choice = obj.get("tool_choice")
     conversation = found.get("conversation")
     return {
@@ -259,7 +272,7 @@ def _shown(obj: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
         "store": found.get("store", True),
         "text": {"format": {"type": "text"}, **found.get("text", {})},
         "tool_choice": ("auto" if tools else "none") if choice in (None, "auto") else choice,
-        "tools": [flat_tool(tool) for tool in tools],
+        "tools": shown_tools(obj.get("tools")),
         "top_logprobs": found.get("top_logprobs", 0),
         "truncation": found.get("truncation", "disabled"),
         "user": found.get("user"),

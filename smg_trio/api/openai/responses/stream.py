@@ -10,6 +10,7 @@ out is one message: JSON text holds no raw line break.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from json.encoder import encode_basestring as quote
 
 from smg_trio.api.blocks import BlockDelta, BlockKind, BlockStart, Step
@@ -24,6 +25,7 @@ _NAMES: dict[BlockKind, str] = {
     "thought": "response.reasoning_text",
     "call": "response.function_call_arguments",
 }
+_CUSTOM_NAME = "response.custom_tool_call_input"
 
 
 class ResponseEventWriter:
@@ -64,6 +66,10 @@ class ResponseEventWriter:
             for name, state in zip(names, states, strict=True)
         ]
         return encode_text("".join(events))
+
+    def end_without_output(self) -> None:
+        """The response is complete as it is: nothing is generated."""
+        self._output.end = ResponseEnd("completed")
 
     def update(self, update: ChoiceUpdate, usage: Usage | None = None) -> bytes:
         """The events of one update; may be none. ``usage`` is not shown: only the last event has a place for it."""
@@ -127,18 +133,20 @@ class ResponseEventWriter:
         return self._stop(step.index, item)
 
     def _start(self, index: int, item: OutputItem) -> str:
-        begun = OutputItem(item.item_id, item.kind, item.call)
+        begun = replace(item, pieces=[], logprobs=None, status="in_progress")
         added = self._event("response.output_item.added", f'"output_index":{index},"item":{dump(begun.value())}')
         where = _place(index, item)
-        self._delta_start = self._opening(f"{_NAMES[item.kind]}.delta", f'{where},"delta":')
+        self._delta_start = self._opening(f"{_name(item)}.delta", f'{where},"delta":')
         if item.call is not None:
             return added
         return added + self._event("response.content_part.added", f'{where},"part":{dump(begun.part())}')
 
     def _stop(self, index: int, item: OutputItem) -> str:
-        name, where = f"{_NAMES[item.kind]}.done", _place(index, item)
-        if item.call is not None:
-            events = self._event(name, f'{where},"name":{quote(item.call.name)},"arguments":{quote(item.text)}')
+        name, where = f"{_name(item)}.done", _place(index, item)
+        if item.custom_input is not None:
+            events = self._event(name, f'{where},"input":{quote(item.text)}')
+        elif item.call is not None:
+            events = self._event(name, f'{where},"name":{quote(item.called_name)},"arguments":{quote(item.text)}')
         else:
             members = f'{where},"text":{quote(item.text)}'
             if item.kind == "text":
@@ -161,6 +169,11 @@ class ResponseEventWriter:
     def _closing(self) -> str:
         number, self.sequence = self.sequence, self.sequence + 1
         return f',"sequence_number":{number}{self._tail}'
+
+
+def _name(item: OutputItem) -> str:
+    """What the events of an item's text are called."""
+    return _NAMES[item.kind] if item.custom_input is None else _CUSTOM_NAME
 
 
 def _place(index: int, item: OutputItem) -> str:

@@ -1,61 +1,191 @@
-"""Tools and tool choice of the Responses API: the chat API's, but flat. Hosted tools are refused by name."""
+"""Tools of the Responses API, made into the chat API's functions.
+
+A model is offered functions only. So a ``namespace`` offers each of its tools as ``NAMESPACE__NAME`` (vLLM's spelling),
+a ``custom`` tool is a function of one string, and tools that a server of OpenAI's runs are left out. `OfferedTools`
+remembers what the client declared, so that a call is shown as a call of that (`response_output`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
-from smg_trio.api.openai.chat.tools import NO_TOOLS, Tool, ToolChoice, parse_tool_choice
+from smg_trio.api.openai.chat.tools import Tool
+from smg_trio.api.openai.responses.custom_tools import CustomFormat, custom_parameters, read_custom_format
 from smg_trio.api.parameters.fields import array, boolean, describe, filled_string, mapping, refuse, string, take
 from smg_trio.core.errors import UnsupportedFeature
 
+NAMESPACE_SEPARATOR: Final = "__"
+_HOSTED: Final = frozenset(
+    {
+        "apply_patch",
+        "code_interpreter",
+        "computer",
+        "computer_use",
+        "computer_use_preview",
+        "file_search",
+        "image_generation",
+        "local_shell",
+        "mcp",
+        "programmatic_tool_calling",
+        "shell",
+        "tool_search",
+        "web_search",
+        "web_search_preview",
+    }
+)
+_DATED: Final = re.compile(r"(\w+?)_\d{4}_\d{2}_\d{2}")
 
-def parse_flat_tools(value: Any, param: str = "tools") -> list[Tool]:
-    """The tools in the chat API's form; absent or empty is no tools.
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTool:
+    """What a function that the model may call is to the client.
+
+    Attributes:
+        name: the tool's own name, without its namespace.
+        kind: whether a call of it is a ``function_call`` or a ``custom_tool_call``.
+        format: of a custom tool's input.
+    """
+
+    name: str
+    kind: Literal["function", "custom"] = "function"
+    namespace: str | None = None
+    format: CustomFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """The tools of a request.
+
+    Attributes:
+        functions: what the model is offered, in the chat API's form.
+        declared: the name of each function to what the client declared.
+        left_out: types of hosted tools that were declared and cannot be offered.
+    """
+
+    functions: tuple[Tool, ...] = ()
+    declared: Mapping[str, DeclaredTool] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.functions)
+
+    def joined(self, later: OfferedTools) -> OfferedTools:
+        """These and `later` ones; a later tool takes the place of one of the same name."""
+        if not (later.functions or later.left_out):
+            return self
+        by_name = {tool["function"]["name"]: tool for tool in (*self.functions, *later.functions)}
+        return OfferedTools(
+            tuple(by_name.values()), {**self.declared, **later.declared}, self.left_out | later.left_out
+        )
+
+
+NO_OFFER: Final = OfferedTools()
+
+
+def flat_name(namespace: str | None, name: str) -> str:
+    """The name under which the model knows a tool."""
+    return name if namespace is None else f"{namespace}{NAMESPACE_SEPARATOR}{name}"
+
+
+def parse_response_tools(value: Any, param: str = "tools") -> OfferedTools:
+    """Read an array of tools; absent or empty is no tools.
 
     Raises:
-        InvalidRequest: naming the tool.
-        UnsupportedFeature: for any type but ``function``.
+        InvalidRequest: naming the tool; also where two tools have one name for the model.
+        UnsupportedFeature: a type of tool that is not known.
     """
     if value is None:
-        return []
-    return [_tool(mapping(tool, f"{param}[{i}]"), f"{param}[{i}]") for i, tool in enumerate(array(value, param))]
+        return NO_OFFER
+    functions: dict[str, Tool] = {}
+    declared: dict[str, DeclaredTool] = {}
+    left_out: set[str] = set()
+    for index, entry in enumerate(array(value, param)):
+        path = f"{param}[{index}]"
+        kind = _kind(mapping(entry, path), path)
+        if is_hosted(kind):
+            left_out.add(_undated(kind))
+            continue
+        for tool in _entry(entry, kind, path):
+            if tool.name in functions:
+                raise refuse(f"{tool.param}.name", f"more than one tool is called {describe(tool.name)}")
+            functions[tool.name] = {"type": "function", "function": {"name": tool.name, **tool.function}}
+            declared[tool.name] = tool.declared
+    return OfferedTools(tuple(functions.values()), declared, frozenset(left_out))
 
 
-def _tool(tool: dict[str, Any], param: str) -> Tool:
-    prefix = f"{param}."
-    kind = take(tool, "type", string, prefix=prefix)
+def is_hosted(kind: str) -> bool:
+    """Whether tools of this type run on a server of OpenAI's (or are built into its models)."""
+    return _undated(kind) in _HOSTED
+
+
+def _undated(kind: str) -> str:
+    """A type without the date of its version."""
+    dated = _DATED.fullmatch(kind)
+    return dated[1] if dated else kind
+
+
+def _kind(tool: Mapping[str, Any], param: str) -> str:
+    kind = take(tool, "type", string, prefix=f"{param}.")
     if kind is None:
         raise refuse(f"{param}.type", "is required")
-    if kind != "function":
+    return str(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """One tool that can be offered: where it stands, and its function's members beside the name."""
+
+    param: str
+    declared: DeclaredTool
+    function: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return flat_name(self.declared.namespace, self.declared.name)
+
+
+def _entry(entry: dict[str, Any], kind: str, param: str) -> Iterator[_Tool]:
+    """The tools that one entry declares."""
+    if kind != "namespace":
+        yield _tool(entry, kind, param)
+        return
+    namespace = _name(entry, param)
+    for index, value in enumerate(array(entry.get("tools"), f"{param}.tools")):
+        path = f"{param}.tools[{index}]"
+        inner = mapping(value, path)
+        yield _tool(inner, _kind(inner, path), path, namespace)
+
+
+def _tool(tool: dict[str, Any], kind: str, param: str, namespace: str | None = None) -> _Tool:
+    prefix = f"{param}."
+    if kind not in ("function", "custom"):
         raise UnsupportedFeature(f"{param}: tools of type {describe(kind)} are not supported.", param=f"{param}.type")
-    if tool.get("name") is None:
-        raise refuse(f"{param}.name", "is required")
-    function: dict[str, Any] = {
-        "name": filled_string(tool["name"], f"{param}.name"),
-        "description": take(tool, "description", string, prefix=prefix),
-        "parameters": take(tool, "parameters", mapping, prefix=prefix),
-    }
+    name = _name(tool, param)
+    function: dict[str, Any] = {"description": take(tool, "description", string, prefix=prefix)}
+    if kind == "custom":
+        format_ = read_custom_format(tool.get("format"), f"{param}.format")
+        function["parameters"] = custom_parameters(format_)
+        return _Tool(param, DeclaredTool(name, "custom", namespace, format_), function)
+    function["parameters"] = take(tool, "parameters", mapping, prefix=prefix)
     if (strict := take(tool, "strict", boolean, prefix=prefix)) is not None:
         function["strict"] = strict
-    return {"type": "function", "function": function}
+    return _Tool(param, DeclaredTool(name, "function", namespace), function)
 
 
-def flat_tool(tool: Tool) -> dict[str, Any]:
-    """A tool as the response object shows it."""
-    return {"type": "function", "strict": None, **tool["function"]}
+def _name(tool: Mapping[str, Any], param: str) -> str:
+    if tool.get("name") is None:
+        raise refuse(f"{param}.name", "is required")
+    return filled_string(tool["name"], f"{param}.name")
 
 
-def parse_flat_choice(value: Any, tools: Sequence[Tool]) -> ToolChoice:
-    """The tool choice; ``auto`` needs no tools, as with OpenAI.
+def shown_tools(value: Any) -> list[dict[str, Any]]:
+    """Tools as the response object repeats them: as they were declared, functions with all their members."""
+    return [_shown(tool) if tool["type"] == "function" else dict(tool) for tool in value or ()]
 
-    Raises:
-        InvalidRequest: see `parse_tool_choice`.
-        UnsupportedFeature: a choice of a hosted tool.
-    """
-    if value == "auto" and not tools:
-        return NO_TOOLS
-    kind = value.get("type") if isinstance(value, dict) else "function"
-    if isinstance(kind, str) and kind not in ("function", "allowed_tools"):
-        raise UnsupportedFeature(f"Tools of type {describe(kind)} are not supported.", param="tool_choice.type")
-    return parse_tool_choice(value, tools)
+
+def _shown(tool: Mapping[str, Any]) -> dict[str, Any]:
+    members = ("name", "description", "parameters", "strict")
+    return {"type": "function", **{name: tool.get(name) for name in members}}

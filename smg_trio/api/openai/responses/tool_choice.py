@@ -1,0 +1,99 @@
+"""``tool_choice`` of the Responses API: the chat API's, flat, over tools of every type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from smg_trio.api.openai.chat.tools import NO_TOOLS, ToolChoice, parse_tool_choice
+from smg_trio.api.openai.responses.tools import OfferedTools, flat_name, is_hosted
+from smg_trio.api.parameters.fields import array, describe, filled_string, mapping, refuse, string, take
+from smg_trio.core.errors import UnsupportedFeature
+
+
+def parse_response_choice(value: Any, offered: OfferedTools, param: str = "tool_choice") -> ToolChoice:
+    """Read the tool choice; ``auto`` needs no tools, as with OpenAI.
+
+    Raises:
+        InvalidRequest: see `tools.parse_tool_choice`; also for a name that several namespaces have.
+        UnsupportedFeature: a choice of a hosted tool.
+    """
+    if value == "auto" and not offered:
+        return NO_TOOLS
+    if isinstance(value, dict):
+        value = _with_flat_names(value, offered, param)
+    elif value == "required" and offered.left_out and not offered:
+        raise refuse(param, "all of 'tools' are hosted tools, which cannot run on this server")
+    choice = parse_tool_choice(value, offered.functions, param)
+    if choice.mode != "named" or choice.name is None:
+        return choice
+    format_ = offered.declared[choice.name].format
+    return choice if format_ is None else ToolChoice("named", choice.name, text_format=format_.constraint)
+
+
+def _with_flat_names(value: dict[str, Any], offered: OfferedTools, param: str) -> dict[str, Any]:
+    """The choice with the names under which the model knows the tools."""
+    kind = take(value, "type", string, prefix=f"{param}.") or "function"
+    if kind == "allowed_tools":
+        inner = take(value, "allowed_tools", mapping, prefix=f"{param}.") or value
+        return {"type": kind, "mode": inner.get("mode"), "tools": _allowed(inner, offered, param)}
+    return _named(value, kind, offered, param)
+
+
+def _allowed(value: Mapping[str, Any], offered: OfferedTools, param: str) -> list[dict[str, Any]]:
+    """The allowed tools, without hosted ones as long as others are left."""
+    listed = array(value.get("tools"), f"{param}.tools")
+    found: list[dict[str, Any]] = []
+    hosted = ""
+    for index, tool in enumerate(listed):
+        path = f"{param}.tools[{index}]"
+        kind = take(mapping(tool, path), "type", string, prefix=f"{path}.") or "function"
+        if is_hosted(kind):
+            hosted = kind
+        elif kind == "namespace":
+            found += _all_of(filled_string(tool.get("name"), f"{path}.name"), offered, path)
+        else:
+            found.append(_named(tool, kind, offered, path))
+    if hosted and not found:
+        raise _hosted_choice(hosted, f"{param}.tools")
+    return found
+
+
+def _all_of(namespace: str, offered: OfferedTools, param: str) -> list[dict[str, Any]]:
+    names = [name for name, tool in offered.declared.items() if tool.namespace == namespace]
+    if not names:
+        raise refuse(f"{param}.name", f"namespace {describe(namespace)} not found in 'tools'")
+    return [{"type": "function", "name": name} for name in names]
+
+
+def _named(value: dict[str, Any], kind: str, offered: OfferedTools, param: str) -> dict[str, Any]:
+    """A choice of one tool, which may be named by its flat name, with its namespace, or alone if only one has it."""
+    if is_hosted(kind):
+        raise _hosted_choice(kind, param)
+    if kind not in ("function", "custom"):
+        raise UnsupportedFeature(f"Tools of type {describe(kind)} are not supported.", param=f"{param}.type")
+    holder = take(value, "function", mapping, prefix=f"{param}.") or value
+    name = take(holder, "name", string, prefix=f"{param}.")
+    namespace = take(value, "namespace", string, prefix=f"{param}.")
+    if not name:
+        return {**value, "type": "function"}
+    flat = flat_name(namespace, name)
+    if namespace is None and flat not in offered.declared:
+        flat = _found_in_namespace(name, offered, param)
+    declared = offered.declared.get(flat)
+    if declared is None or (kind == "custom" and declared.kind != "custom"):
+        raise refuse(param, f"{kind} {describe(name)} not found in 'tools'")
+    return {"type": "function", "name": flat}
+
+
+def _found_in_namespace(name: str, offered: OfferedTools, param: str) -> str:
+    names = [flat for flat, tool in offered.declared.items() if tool.name == name]
+    if len(names) > 1:
+        found = ", ".join(f"'{flat}'" for flat in names)
+        raise refuse(param, f"{describe(name)} is in more than one namespace; name one of {found}")
+    return names[0] if names else name
+
+
+def _hosted_choice(kind: str, param: str) -> UnsupportedFeature:
+    problem = f"'{param}': tools of type {describe(kind)} cannot run on this server, so they cannot be chosen."
+    return UnsupportedFeature(problem, param=f"{param}.type")
