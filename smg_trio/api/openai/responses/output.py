@@ -1,7 +1,7 @@
 """Updates to output items: the one step that streamed and folded responses share.
 
-Each block of the answer is an item: a thought is a ``reasoning`` item, text a ``message``, a call a ``function_call`` or
-a ``custom_tool_call``, as the client declared the tool.
+Each block of the answer is an item: a thought is a ``reasoning`` item, text a ``message``, a call a ``function_call``
+or a ``custom_tool_call``, as the client declared the tool.
 Log probabilities belong to the text they are of: those of tokens whose text is still held back wait for it, those of
 thoughts and calls have no place in this API.
 """

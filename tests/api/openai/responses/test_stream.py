@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import count
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 from hypothesis import given, settings
@@ -18,11 +18,13 @@ from smg_trio.api.openai.responses.fold import ResponseFold
 from smg_trio.api.openai.responses.object import ResponseAnswer
 from smg_trio.api.openai.responses.request import parse_responses_request
 from smg_trio.api.openai.responses.stream import ResponseEventWriter
+from smg_trio.api.openai.responses.tools import DeclaredTool
 from smg_trio.core.errors import EngineDead, InvalidRequest, Overloaded
 from smg_trio.core.events import (
     ChoiceFinish,
     ChoiceUpdate,
     ContentDelta,
+    ParserEvent,
     ReasoningDelta,
     TokenLogprob,
     ToolCallArguments,
@@ -119,8 +121,12 @@ def read(stream: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 # The last tokens' log probabilities may come without text of their own.
                 assert event["logprobs"][: len(part["logprobs"] or [])] == (part["logprobs"] or [])
                 part["logprobs"] = event["logprobs"] or None
+        elif kind == "custom_tool_call_input.delta":
+            output[-1]["input"] += event["delta"]
+        elif kind == "custom_tool_call_input.done":
+            assert event["input"] == output[-1]["input"]
         elif kind == "function_call_arguments.done":
-            assert event["arguments"] == output[-1]["arguments"]
+            assert (event["arguments"], event["name"]) == (output[-1]["arguments"], output[-1]["name"])
         elif kind == "content_part.done":
             assert event["part"] == output[-1]["content"][0]
         elif kind == "output_item.done":
@@ -129,7 +135,16 @@ def read(stream: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return output
 
 
-@settings(max_examples=60, deadline=None)
+DECLARED = st.builds(
+    DeclaredTool, st.just("own"), st.sampled_from(["function", "custom"]), st.sampled_from([None, "spaced"])
+)
+
+
+def is_start(event: ParserEvent) -> TypeGuard[ToolCallStart]:
+    return isinstance(event, ToolCallStart)
+
+
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_a_stream_and_its_fold_say_the_same(data: st.DataObject) -> None:
     updates = data.draw(chat_updates(1, with_logprobs=data.draw(st.booleans()), whole_arguments=True))
@@ -137,6 +152,9 @@ def test_a_stream_and_its_fold_say_the_same(data: st.DataObject) -> None:
         "parallel_tool_calls": data.draw(st.booleans()),
         "show_reasoning": data.draw(st.booleans()),
         "top_logprobs": data.draw(st.integers(-1, 2)),
+        "declared_tools": {
+            event.name: data.draw(DECLARED) for update in updates for event in update.events if is_start(event)
+        },
     }
     usage = Usage(5, 4, data.draw(st.none() | st.integers(0, 5)), data.draw(st.none() | st.integers(0, 4)))
     stream = written(answer(**changes), *updates, usage=usage)
@@ -153,6 +171,28 @@ def accumulate(stream: list[dict[str, Any]]) -> None:
     state: ResponseStreamState[Any] = ResponseStreamState(input_tools=omit, text_format=omit)
     for event in stream:
         state.handle_event(EVENTS.validate_python(event))
+
+
+def test_calls_are_shown_as_the_client_declared_the_tools() -> None:
+    declared = {"geo__locate": DeclaredTool("locate", "function", "geo"), "patch": DeclaredTool("patch", "custom")}
+    pieces = ('{"in', 'put": "line ', "\\", '"one', '\\"\\', "nline two", '"}')
+    updates = [
+        ChoiceUpdate(0, [ToolCallStart(0, "geo__locate"), ToolCallArguments(0, '{"city": "Oslo"}')]),
+        ChoiceUpdate(0, [ToolCallStart(1, "patch")]),
+        *(ChoiceUpdate(0, [ToolCallArguments(1, piece)]) for piece in pieces),
+        ChoiceUpdate(0, [], finish=STOP),
+    ]
+    stream = written(answer(declared_tools=declared), *updates)
+    called, patched = stream[-1]["response"]["output"]
+    assert (called["type"], called["namespace"], called["name"]) == ("function_call", "geo", "locate")
+    text = 'line "one"\nline two'
+    assert (patched["type"], patched["name"], patched["input"]) == ("custom_tool_call", "patch", text)
+    assert "namespace" not in patched
+    assert patched["id"].startswith("ctc_")
+    assert [(event["type"], event["delta"]) for event in stream if "custom" in event["type"] and "delta" in event] == [
+        ("response.custom_tool_call_input.delta", piece) for piece in ("line ", '"one', '"', "\nline two")
+    ]
+    assert fold(answer(declared_tools=declared), *updates)["output"] == [called, patched]
 
 
 def test_an_answer_of_every_kind_has_the_official_sequence() -> None:
