@@ -6,13 +6,13 @@ exception is text inside an unfinished tool call (a parser's leftover): it waits
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from smg_trio.api.openai.chat.events import CallStart, ChatEvents, Delta
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta
+from smg_trio.core.exact_json import is_json
 
 BlockKind = Literal["text", "thought", "call"]
 
@@ -108,11 +108,7 @@ class AnswerBlocks:
         steps.append(BlockDelta(self.index, "text", text))
 
     def _call_is_whole(self) -> bool:
-        try:
-            json.loads("".join(self._arguments))
-        except (ValueError, RecursionError):
-            return False
-        return True
+        return is_json("".join(self._arguments))
 
     def _enter(self, kind: BlockKind, steps: list[Step]) -> None:
         if self.kind != kind:

@@ -1,14 +1,16 @@
 """Tool-call arguments that may have been cut off: as much of the object as was said for certain.
 
 A body has to show an object where a stream shows pieces of text. The official clients of streams read a cut
-text in the same way, so an answer that ran into its token limit looks alike in both forms.
+text in the same way, so an answer that ran into its token limit looks alike in both forms. The object stays text:
+what is certain is shown as the model wrote it, numbers that no double holds included.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, Final
+from typing import Final
+
+from smg_trio.core.exact_json import load_exact
 
 _TOKEN: Final = re.compile(
     r'[ \t\n\r]*(?:(?P<string>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")'
@@ -19,19 +21,22 @@ _CLOSER: Final = {"{": "}", "[": "]"}
 _MAX_DEPTH: Final = 128
 
 
-def partial_object(text: str) -> dict[str, Any]:
-    """The object that ``text`` is or begins; members that are not complete are left out; ``{}`` if there is none."""
-    found = _load(text)
-    if found is None:
-        found = _load(_closed_prefix(text))
-    return found if isinstance(found, dict) else {}
+def partial_object(text: str) -> str:
+    """JSON text of the object that ``text`` is or begins; members that are not complete are left out.
+
+    ``{}`` if there is no object.
+    """
+    if _is_object(text):
+        return text
+    closed = _closed_prefix(text)
+    return closed if _is_object(closed) else "{}"
 
 
-def _load(text: str) -> Any:
+def _is_object(text: str) -> bool:
     try:
-        return json.loads(text)
+        return isinstance(load_exact(text), dict)
     except (ValueError, RecursionError):
-        return None
+        return False
 
 
 def _closed_prefix(text: str) -> str:

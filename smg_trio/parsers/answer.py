@@ -3,7 +3,7 @@
 The reasoning parser reads first and what it calls content goes on to the tool parser, piece by piece and in
 order. A call may also stand inside a thought that was never closed: the thought's text passes through the
 tool parser too, and what comes back as content is thought. White space in front of the first visible text,
-between the thought and a call, and behind calls is no content.
+between the thought and a call, and behind calls is no content, unless the family means it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class AnswerParser:
         "_events",
         "_in_order",
         "_incoming",
+        "_keeps_space",
         "_make_call_id",
         "_merged",
         "_outgoing",
@@ -66,6 +67,7 @@ class AnswerParser:
         self._make_call_id = make_call_id
         self._single_call = single_call
         self._merged = merged
+        self._keeps_space = tool is not None and tool.keeps_space
         self._events: list[ParserEvent] = []
         self._blank: list[str] = []
         self._said = False
@@ -192,7 +194,7 @@ class AnswerParser:
                 return
             event = ContentDelta(event.text)
         if not self._said:
-            if event.text.isspace():
+            if event.text.isspace() and not (self._keeps_space and not self.calls):
                 self._blank.append(event.text)
                 return
             self._said = True

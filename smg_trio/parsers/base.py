@@ -162,9 +162,11 @@ class ToolParser(ScriptParser):
         starts_in_reasoning: the prompt has opened the thought; set before the first text, and only looked
             at by formats that read the thought themselves.
         reads_reasoning: the format frames the whole answer, thought included: no reasoning parser before it.
+        keeps_space: white space in front of the first call is content.
     """
 
     has_markers: bool = True
+    keeps_space: ClassVar[bool] = False
     reads_reasoning: ClassVar[bool] = False
 
     def __init__(self, tools: ToolSchemas | None = None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from smg_trio.core.exact_json import is_json
 from smg_trio.parsers.base import ToolParser
 from smg_trio.parsers.text_cursor import Steps, read_value, skip_space
 
@@ -183,10 +184,9 @@ def _unwrapped(value: str) -> str:
         return value
     try:
         inner = json.loads(value)
-        json.loads(inner)
     except (ValueError, RecursionError):
         return value
-    return str(inner)
+    return inner if isinstance(inner, str) and is_json(inner) else value
 
 
 def _cut_short(value: str) -> str:

@@ -20,12 +20,20 @@ from smg_trio.parsers.tool.inkling import InklingParser
 from smg_trio.parsers.tool.json_block import JsonBlockFormat, JsonBlockParser
 from smg_trio.parsers.tool.kimi_k3 import RESPONSE_OPEN, THINK_OPEN, KimiK3Parser
 from smg_trio.parsers.tool.mistral import MistralParser
+from smg_trio.parsers.tool.muse import ANSWER_OPEN as MUSE_ANSWER_OPEN
+from smg_trio.parsers.tool.muse import THINK_OPEN as MUSE_THINK_OPEN
+from smg_trio.parsers.tool.muse import MuseParser
 from smg_trio.parsers.tool.named import KimiK2Parser, NamedCallParser
 from smg_trio.parsers.tool.nested_xml import NestedXmlParser
 from smg_trio.parsers.tool.pythonic import PythonicParser
 from smg_trio.parsers.tool.xml_block import XmlParser
 
 ToolFactory = Callable[[ToolSchemas], ToolParser]
+
+PASSTHROUGH = "passthrough"
+"""The name that asks for no parsing at all."""
+AUTOMATIC = frozenset({"beam", "hf"})
+"""Names that leave the choice to what comes with the model (vLLM's and the reference gateway's response templates)."""
 
 
 def _block(style: JsonBlockFormat) -> ToolFactory:
@@ -39,6 +47,7 @@ TOOL_PARSERS: dict[str, ToolFactory] = {
     "deepseek31": partial(NamedCallParser, named.DEEPSEEK_V31),
     "deepseek32": partial(XmlParser, xml_formats.DEEPSEEK_V32),
     "deepseek_v4": partial(XmlParser, xml_formats.DEEPSEEK_V4),
+    "deepseek_v41": partial(XmlParser, xml_formats.DEEPSEEK_V41),
     "dots": partial(XmlParser, xml_formats.DOTS),
     "functiongemma": partial(DelimitedParser, delimited.FUNCTIONGEMMA),
     "gemma4": partial(DelimitedParser, delimited.GEMMA4),
@@ -58,6 +67,7 @@ TOOL_PARSERS: dict[str, ToolFactory] = {
     "hunyuan_a13b": _block(json_block.HUNYUAN),
     "inkling": InklingParser,
     "internlm": _block(json_block.INTERNLM),
+    "iquest": partial(XmlParser, xml_formats.IQUEST),
     "json": _block(json_block.JSON),
     "kimi_k3": KimiK3Parser,
     "kimik2": partial(KimiK2Parser, named.KIMI_K2),
@@ -67,6 +77,7 @@ TOOL_PARSERS: dict[str, ToolFactory] = {
     "llama4_pythonic": partial(PythonicParser, pythonic.LLAMA4),
     "minimax_m2": partial(XmlParser, xml_formats.MINIMAX_M2),
     "mistral": MistralParser,
+    "muse": MuseParser,
     "nemotron_json": _block(json_block.NEMOTRON),
     "phi4_mini_json": _block(json_block.PHI4_MINI),
     "olmo3": partial(PythonicParser, pythonic.OLMO3),
@@ -76,19 +87,25 @@ TOOL_PARSERS: dict[str, ToolFactory] = {
     "sarashina": _block(json_block.SARASHINA),
     "seed_oss": partial(XmlParser, xml_formats.SEED_OSS),
     "step3": partial(XmlParser, xml_formats.STEP3),
+    "step5": xml_formats.Step5Parser,
 }
 
 TOOL_ALIASES: dict[str, str] = {
     "cohere_command": "cohere",
     "cohere_command3": "cohere",
+    "cohere_command4": "cohere",
     "deepseek_v3": "deepseek",
     "deepseek_v31": "deepseek31",
     "deepseek_v32": "deepseek32",
-    "deepseek_v41": "deepseek_v4",
+    "deepseek_v4.1": "deepseek_v41",
     "deepseekv3": "deepseek",
     "deepseekv31": "deepseek31",
+    "dots3": "dots",
     "ernie45": "qwen",
+    "function_gemma": "functiongemma",
     "functionary_v31": "functionary",
+    "glm": "glm45_moe",
+    "glm4": "glm45_moe",
     "glm45": "glm45_moe",
     "glm47": "glm45_moe",
     "glm47_moe": "glm45_moe",
@@ -96,6 +113,7 @@ TOOL_ALIASES: dict[str, str] = {
     "gpt_oss_harmony": "harmony",
     "granite4": "qwen",
     "hermes": "qwen",
+    "hy4": "hunyuan_xml",
     "hy_v3": "hunyuan_xml",
     "hy_v4": "hunyuan_xml",
     "internlm2": "internlm",
@@ -104,16 +122,27 @@ TOOL_ALIASES: dict[str, str] = {
     "llama3": "llama",
     "llama3_json": "llama",
     "llama4_json": "llama",
+    "lfm2.5": "lfm2",
+    "ling": "glm45_moe",
     "ling3": "glm45_moe",
+    "llama_nemotron": "nemotron_json",
     "mistral_v11": "mistral",
+    "mistral_v13": "mistral",
+    "muse_glimmer": "muse",
+    "musespark1x": "muse",
     "poolside_v1": "glm45_moe",
     "minimax_m1": "hunyuan_a13b",
     "nemotron": "qwen_xml",
     "openai": "harmony",
     "phi4_mini": "phi4_mini_json",
+    "plain": PASSTHROUGH,
+    "qwen2.5": "qwen",
     "qwen25": "qwen",
+    "qwen3": "qwen",
     "qwen3_coder": "qwen_xml",
     "qwen3_json": "qwen",
+    "qwen3_tagged": "qwen_xml",
+    "qwen3_tagged_direct": "mimo",
     "qwen3_xml": "qwen_xml",
     "qwen_coder": "qwen_xml",
     "step3p5": "qwen_xml",
@@ -148,6 +177,7 @@ TOOL_MODELS: dict[str, str] = {
     "deepseek-v3.2-exp": "deepseek31",
     "deepseek-v3.2": "deepseek32",
     "deepseek-v4": "deepseek_v4",
+    "deepseek-v4.1": "deepseek_v41",
     "devstral": "mistral",
     "ernie-4.5": "qwen",
     "functionary": "functionary",
@@ -169,6 +199,7 @@ TOOL_MODELS: dict[str, str] = {
     "hunyuan-a13b": "hunyuan_a13b",
     "inkling": "inkling",
     "internlm2": "internlm",
+    "iquest-q1": "iquest",
     "jamba": "hunyuan_a13b",
     "kimi-k2": "kimik2",
     "kimi-k3": "kimi_k3",
@@ -184,6 +215,8 @@ TOOL_MODELS: dict[str, str] = {
     "ministral": "mistral",
     "mistral": "mistral",
     "mixtral": "mistral",
+    "muse-glimmer": "muse",
+    "muse-spark": "muse",
     "olmo-3": "olmo3",
     "minimax": "minimax_m2",
     "minimax-m1": "hunyuan_a13b",
@@ -200,11 +233,14 @@ TOOL_MODELS: dict[str, str] = {
     "seed-oss": "seed_oss",
     "step-3": "step3",
     "step-3.5": "qwen_xml",
+    "step-5": "step5",
     "step3": "step3",
     "sarashina": "sarashina",
 }
 
 TOOL_TEMPLATES: dict[str, str] = {
+    "<atem:function_calls>": "muse",
+    "<iquest_tool_call>": "iquest",
     "<|channel|>": "harmony",
     "<|content_invoke_tool_json|>": "inkling",
     "<|tools_prefix|>": "apertus",
@@ -219,6 +255,7 @@ TOOL_TEMPLATES: dict[str, str] = {
     "<minimax:tool_call>": "minimax_m2",
     "<seed:tool_call>": "seed_oss",
     "<steptml:invoke": "step3",
+    "dsml_token + ' calls": "deepseek_v41",
     "dsml_token + 'tool_calls": "deepseek_v4",
     "｜DSML｜": "deepseek32",
     "<arg_key>": "glm45_moe",
@@ -294,6 +331,7 @@ REASONING_FORMATS: dict[str, ThinkFormat | ChannelFormat] = {
     "minimax": think.THINK_OPENED,
     "minimax_m3": think.MINIMAX_M3,
     "mistral": think.MISTRAL,
+    "muse": ChannelFormat(partial(MuseParser, calls=False), (MUSE_THINK_OPEN,), (MUSE_ANSWER_OPEN,)),
     "nano_v3": think.THINK,
     "olmo3": think.THINK_OPENED,
     "plamo3": think.PLAMO3,
@@ -304,6 +342,27 @@ REASONING_FORMATS: dict[str, ThinkFormat | ChannelFormat] = {
 }
 
 REASONING_ALIASES: dict[str, str] = {
+    "deepseek_v4.1": "deepseek_v4",
+    "dots3": "base",
+    "function_gemma": PASSTHROUGH,
+    "glm": "glm45",
+    "glm4": "glm45",
+    "hy4": "hy_v4",
+    "iquest": "base",
+    "json": PASSTHROUGH,
+    "lfm2.5": "base",
+    "ling": "base",
+    "llama_nemotron": "base",
+    "minicpm5": "base",
+    "mistral_v13": "mistral",
+    "muse_glimmer": "muse",
+    "musespark1x": "muse",
+    "plain": PASSTHROUGH,
+    "qwen2.5": PASSTHROUGH,
+    "qwen3_tagged": "qwen3",
+    "qwen3_tagged_direct": "qwen3",
+    "step5": "deepseek_r1",
+    "xlam": PASSTHROUGH,
     "cohere_command3": "cohere_cmd",
     "cohere_command4": "cohere_cmd",
     "deepseek_v3": "deepseek_v31",
@@ -361,6 +420,8 @@ REASONING_MODELS: dict[str, str] = {
     "ling-3": "ling3",
     "mimo": "qwen3",
     "minicpm-v": "qwen3",
+    "muse-glimmer": "muse",
+    "muse-spark": "muse",
     "minimax": "minimax",
     "minimax-m3": "minimax_m3",
     "minimax-m1": "base",
@@ -378,10 +439,12 @@ REASONING_MODELS: dict[str, str] = {
     "qwq": "qwen3_thinking",
     "seed-oss": "seed_oss",
     "step-3": "step3",
+    "step-5": "deepseek_r1",
     "step3": "step3",
 }
 
 REASONING_TEMPLATES: dict[str, str] = {
+    "<atem:function_calls>": "muse",
     "<mm:think>": "minimax_m3",
     "<|channel>thought": "gemma4",
     "<ifm|think>": "k2_horizon",

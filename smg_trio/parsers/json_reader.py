@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import Final
 
 # States. Values may begin in the first three, keys in the next two (the order is used).
@@ -27,8 +28,6 @@ _WORDS: Final = {
     "True": "true",
     "False": "false",
     "None": "null",
-    "NaN": "null",
-    "nan": "null",
     "undefined": "null",
 }
 _ESCAPES: Final = {
@@ -54,7 +53,10 @@ def quoted(text: str) -> str:
 
 
 def scalar_to_json(text: str) -> str | None:
-    """JSON text of a scalar in JSON or Python spelling; None if it is neither."""
+    """JSON text of a scalar in JSON or Python spelling; None if it is neither, or no JSON number could say it.
+
+    A JSON number stays as it is written, however large.
+    """
     if text in _WORDS:
         return _WORDS[text]
     if _JSON_NUMBER.fullmatch(text):
@@ -70,8 +72,7 @@ def _float_to_json(text: str) -> str | None:
         number = float(text)
     except ValueError:
         return None
-    finite = number - number == 0
-    return json.dumps(number) if finite else "null"
+    return json.dumps(number) if isfinite(number) else None
 
 
 class ValueReader:

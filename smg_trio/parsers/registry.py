@@ -13,6 +13,8 @@ from smg_trio.core.errors import ConfigError
 from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.base import ScriptParser, ToolParser, ToolSchemas
 from smg_trio.parsers.families import (
+    AUTOMATIC,
+    PASSTHROUGH,
     REASONING_ALIASES,
     REASONING_FORMATS,
     REASONING_MODELS,
@@ -24,18 +26,15 @@ from smg_trio.parsers.families import (
 )
 from smg_trio.parsers.reasoning.think import SuffixedThinkParser, ThinkFormat, ThinkParser
 
-PASSTHROUGH = "passthrough"
-"""The name that asks for no parsing at all."""
-
 
 def tool_parser_names() -> list[str]:
     """Every name `--tool-call-parser` accepts, sorted."""
-    return sorted({PASSTHROUGH, *TOOL_PARSERS, *TOOL_ALIASES})
+    return sorted({PASSTHROUGH, *AUTOMATIC, *TOOL_PARSERS, *TOOL_ALIASES})
 
 
 def reasoning_parser_names() -> list[str]:
     """Every name `--reasoning-parser` accepts, sorted."""
-    return sorted({PASSTHROUGH, *REASONING_FORMATS, *REASONING_ALIASES})
+    return sorted({PASSTHROUGH, *AUTOMATIC, *REASONING_FORMATS, *REASONING_ALIASES})
 
 
 @lru_cache(maxsize=256)
@@ -48,12 +47,12 @@ def choose_tool_parser(
     """Name of the tool-call parser for a model, or None for none.
 
     The operator's flag counts first, then the worker's label, the model's name, the chat template. `PASSTHROUGH` as
-    flag or label means none.
+    flag or label means none, an `AUTOMATIC` name counts as no flag or label.
 
     Raises:
         ConfigError: flag or label is no known name.
     """
-    named = flag or label
+    named = _stated(flag) or _stated(label)
     if named:
         return _canonical(named, "--tool-call-parser", TOOL_PARSERS, TOOL_ALIASES)
     return _longest_stem(model_name, TOOL_MODELS) or _first_marker(template_source, TOOL_TEMPLATES)
@@ -67,7 +66,7 @@ def choose_reasoning_parser(
     template_source: str = "",
 ) -> str | None:
     """Name of the reasoning parser for a model, or None for none; see `choose_tool_parser`."""
-    named = flag or label
+    named = _stated(flag) or _stated(label)
     if named:
         return _canonical(named, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
     return _longest_stem(model_name, REASONING_MODELS) or _first_marker(template_source, REASONING_TEMPLATES)
@@ -135,8 +134,17 @@ def make_answer_parser(
     return AnswerParser(splits_thought, finds_calls)
 
 
+def _stated(name: str | None) -> str | None:
+    """A flag or label, if it names a parser."""
+    return None if name is None or _key(name) in AUTOMATIC else name
+
+
+def _key(name: str) -> str:
+    return name.strip().lower().replace("-", "_")
+
+
 def _canonical(name: str, option: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str | None:
-    key = name.strip().lower().replace("-", "_")
+    key = _key(name)
     key = aliases.get(key, key)
     if key == PASSTHROUGH:
         return None

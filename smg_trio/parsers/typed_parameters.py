@@ -99,13 +99,22 @@ def _sound_json(value: str, allowed: frozenset[str]) -> str | None:
 
 def _json_type(value: str) -> str | None:
     try:
-        return _TYPE_NAMES[type(json.loads(value, parse_constant=_reject))]
+        return _TYPE_NAMES[type(_decoder.decode(value))]
     except (ValueError, RecursionError):
         return None
 
 
 def _reject(constant: str) -> NoReturn:
     raise ValueError(constant)
+
+
+def _any_integer(digits: str) -> int:
+    """Only types are looked at, and there may be more digits than Python converts."""
+    del digits
+    return 0
+
+
+_decoder = json.JSONDecoder(parse_int=_any_integer, parse_constant=_reject)
 
 
 def _from_literal(value: str) -> str | None:

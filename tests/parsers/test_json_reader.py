@@ -72,7 +72,8 @@ def test_any_text_read_as_a_value_can_be_closed(text: str) -> None:
         ("(1, 2)", [1, 2]),
         ("{'a': (1,), 'b': None}", {"a": [1], "b": None}),
         ('{"a": "\\x41\\u00e5"}', {"a": "Aå"}),
-        ('{"a": NaN}', {"a": None}),
+        ('{"a": NaN}', {"a": "NaN"}),
+        ('{"a": -Infinity, "b": +1e999}', {"a": "-Infinity", "b": "+1e999"}),
         ('{"a": .5}', {"a": 0.5}),
     ],
 )

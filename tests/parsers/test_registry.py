@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from smg_trio.core.errors import ConfigError
+from smg_trio.core.events import ContentDelta
 from smg_trio.parsers.families import REASONING_FORMATS, TOOL_PARSERS
 from smg_trio.parsers.registry import (
     choose_reasoning_parser,
@@ -17,6 +18,33 @@ from smg_trio.parsers.registry import (
     tool_parser_names,
 )
 from tests.conftest import shared_path
+
+# What the reference gateway (1.11 and 1.13) and vLLM (0.32 and 0.33) accept as parsers.
+REFERENCE_TOOL = """
+    cohere deepseek deepseek31 deepseek32 deepseek_v4 deepseek_v4.1 deepseek_v41 dots3 function_gemma gemma4 glm
+    glm4 glm45_moe glm47_moe hf hy4 hy_v4 inkling iquest json k2_horizon kimi_k3 kimik2 lfm2.5 ling llama
+    llama_nemotron minicpm5 minimax_m2 minimax_m3 mistral mistral_v13 nemotron olmo3 passthrough plain pythonic qwen
+    qwen2.5 qwen3 qwen3_tagged qwen3_tagged_direct qwen_coder qwen_xml sarashina seed_oss step3 xlam
+"""
+REFERENCE_REASONING = """
+    base cohere_cmd deepseek_r1 deepseek_v31 deepseek_v4 deepseek_v4.1 deepseek_v41 dots3 function_gemma gemma4 glm
+    glm4 glm45 hf hy4 hy_v4 inkling iquest json k2_horizon kimi kimi_k25 kimi_k3 kimi_thinking lfm2.5 ling
+    llama_nemotron minicpm5 minimax minimax_m2 minimax_m3 mistral_v13 nano_v3 olmo3 passthrough plain qwen2.5 qwen3
+    qwen3_tagged qwen3_tagged_direct qwen3_thinking seed_oss step3 xlam
+"""
+VLLM_TOOL = """
+    apertus beam cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseek_v41 dots
+    ernie45 functiongemma gemma4 gigachat3 glm45 glm47 granite granite-20b-fc granite4 hermes hf hunyuan_a13b hy_v3
+    hy_v4 inkling internlm jamba k2_horizon kimi_k2 kimi_k3 lfm2 ling3 llama3_json llama4_json llama4_pythonic
+    longcat mimo minicpm5 minimax_m2 minimax_m3 mistral muse muse_glimmer musespark1x olmo3 openai phi4_mini_json
+    plamo3 poolside_v1 pythonic qwen3_coder qwen3_json qwen3_xml seed_oss step3 step3p5 step5 xlam
+"""
+VLLM_REASONING = """
+    beam cohere_command3 cohere_command4 deepseek_r1 deepseek_v3 deepseek_v4 deepseek_v41 ernie45 gemma4 glm45 glm47
+    granite granite_thinking_parser hf holo2 hunyuan_a13b hy_v3 hy_v4 inkling k2_horizon kimi_k2 kimi_k3 ling3 mimo
+    minicpmv minimax_m2 minimax_m2_append_think minimax_m3 mistral muse muse_glimmer musespark1x nemotron_v3 olmo3
+    openai_gptoss plamo3 poolside_v1 qwen3 seed_oss step3 step3p5 step5
+"""
 
 
 @pytest.mark.parametrize(
@@ -56,14 +84,52 @@ def test_an_unknown_name_is_a_config_error_that_lists_the_known_ones() -> None:
         choose_reasoning_parser("no-such-parser")
 
 
-@pytest.mark.parametrize("name", [name for name in tool_parser_names() if name != "passthrough"])
+@pytest.mark.parametrize("name", tool_parser_names())
 def test_every_tool_parser_name_makes_a_parser(name: str) -> None:
-    assert make_tool_parser(name, {}).feed("x") == make_answer_parser(None, None).feed("x")
+    parser = make_answer_parser(None, choose_tool_parser(name))
+    assert parser.feed("x") + parser.finish() == [ContentDelta("x")]
 
 
-@pytest.mark.parametrize("name", [name for name in reasoning_parser_names() if name != "passthrough"])
+@pytest.mark.parametrize("name", reasoning_parser_names())
 def test_every_reasoning_parser_name_makes_a_parser(name: str) -> None:
-    assert make_reasoning_parser(name, False).feed("x") == make_answer_parser(None, None).feed("x")
+    parser = make_answer_parser(choose_reasoning_parser(name), None, starts_in_reasoning=False)
+    assert parser.feed("x") + parser.finish() == [ContentDelta("x")]
+
+
+def test_a_name_may_leave_the_choice_to_the_model() -> None:
+    for name in ("hf", "beam"):
+        assert choose_tool_parser(name, None, "qwen3-coder") == "qwen_xml"
+        assert choose_tool_parser(name, "mistral", "qwen3-coder") == "mistral"
+        assert choose_reasoning_parser(name, None, "deepseek-r1") == "deepseek_r1"
+
+
+@pytest.mark.parametrize(
+    ("tool", "reasoning"),
+    [(REFERENCE_TOOL, REFERENCE_REASONING), (VLLM_TOOL, VLLM_REASONING)],
+    ids=["the reference gateway", "vLLM"],
+)
+def test_the_names_that_others_accept_are_accepted(tool: str, reasoning: str) -> None:
+    assert set(tool.replace("-", "_").split()) <= set(tool_parser_names())
+    assert set(reasoning.split()) <= set(reasoning_parser_names())
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("plain", None),
+        ("dots3", "dots"),
+        ("qwen3_tagged", "qwen_xml"),
+        ("qwen3_tagged_direct", "mimo"),
+        ("lfm2.5", "lfm2"),
+        ("mistral_v13", "mistral"),
+        ("llama_nemotron", "nemotron_json"),
+        ("deepseek_v4.1", "deepseek_v41"),
+        ("ling", "glm45_moe"),
+        ("musespark1x", "muse"),
+    ],
+)
+def test_a_name_of_others_means_the_same_format(alias: str, name: str | None) -> None:
+    assert choose_tool_parser(alias) == name
 
 
 @pytest.mark.parametrize(

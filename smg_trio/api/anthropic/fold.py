@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from smg_trio.api.anthropic.answer import MessageAnswer, message_value
 from smg_trio.api.anthropic.blocks import MessageBlocks
 from smg_trio.api.blocks import BlockDelta, BlockStart
@@ -35,15 +33,17 @@ class MessageFold:
     def body(self, usage: Usage) -> bytes:
         """The whole answer as JSON."""
         content = [self._block(start, "".join(texts)) for start, texts in zip(self._shown, self._texts, strict=True)]
-        value = message_value(self._answer, content, self._blocks.end, usage)
+        value = message_value(self._answer, [], self._blocks.end, usage)
         if self._blocks.kv_transfer_params is not None:
             value["kv_transfer_params"] = self._blocks.kv_transfer_params
-        return encode_text(dump(value))
+        members = {name: dump(member) for name, member in value.items()} | {"content": f"[{','.join(content)}]"}
+        return encode_text("{" + ",".join([f'"{name}":{member}' for name, member in members.items()]) + "}")
 
-    def _block(self, start: BlockStart, text: str) -> dict[str, Any]:
+    def _block(self, start: BlockStart, text: str) -> str:
+        """A block as JSON text: a call's input stays as the model wrote it."""
         if start.call is not None:
-            call = start.call
-            return {"type": "tool_use", "id": call.call_id, "name": call.name, "input": partial_object(text)}
+            call = {"type": "tool_use", "id": start.call.call_id, "name": start.call.name}
+            return f'{dump(call)[:-1]},"input":{partial_object(text)}}}'
         if start.kind == "thought":
-            return {"type": "thinking", "thinking": text, "signature": self._answer.signature(start.index)}
-        return {"type": "text", "text": text}
+            return dump({"type": "thinking", "thinking": text, "signature": self._answer.signature(start.index)})
+        return dump({"type": "text", "text": text})

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring as quote
+from math import isfinite
 from secrets import token_hex
 from typing import Any
 
@@ -76,8 +77,24 @@ def encode_text(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Any JSON value as text, compact, characters as they are."""
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def dump(value: Any) -> str:
+    """Any JSON value as text, compact, characters as they are; a float that JSON has no number for is ``null``."""
+    try:
+        return _encode(value)
+    except ValueError:
+        return _encode(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for infinities and NaN: an engine, or a client whose words are repeated, may send some."""
+    if isinstance(value, dict):
+        return {key: _finite(member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(member) for member in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def dump_or_null(value: Any) -> str:

@@ -15,7 +15,7 @@ from smg_trio.core.events import ParserEvent
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.parsers.answer import AnswerParser
-from smg_trio.parsers.registry import PASSTHROUGH, make_answer_parser
+from smg_trio.parsers.registry import choose_reasoning_parser, choose_tool_parser, make_answer_parser
 
 
 def parse_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:
@@ -28,7 +28,7 @@ async def parse_function_call(gateway: Gateway, request: Request) -> Response:
     asked = await gateway.parse_body(request, parse_function_call_request)
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in asked.tools}
     try:
-        parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(None, asked.parser, schemas)
+        parser = make_answer_parser(None, choose_tool_parser(asked.parser), schemas)
     except ConfigError:
         raise InvalidRequest(f"Unknown tool parser: {asked.parser}", param="tool_call_parser") from None
 
@@ -42,7 +42,7 @@ async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
     """The thought in a text, and the rest of it."""
     asked = await gateway.parse_body(request, parse_reasoning_request)
     try:
-        parser = AnswerParser() if _parses_nothing(asked.parser) else make_answer_parser(asked.parser, None)
+        parser = make_answer_parser(choose_reasoning_parser(asked.parser), None)
     except ConfigError:
         raise InvalidRequest(f"Unknown reasoning parser: {asked.parser}", param="reasoning_parser") from None
 
@@ -50,10 +50,6 @@ async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
         return reasoning_body(_read(parser, asked.text))
 
     return json_response(await gateway.preparer.off_loop_if_long(len(asked.text), work))
-
-
-def _parses_nothing(name: str) -> bool:
-    return name.strip().lower() == PASSTHROUGH
 
 
 def _read(parser: AnswerParser, text: str) -> list[ParserEvent]:

@@ -168,7 +168,7 @@ GIGACHAT3 = JsonBlockFormat(
 )
 GRANITE_20B = JsonBlockFormat(("<function_call>",))
 HERMES = JsonBlockFormat(("<tool_call>",), ("</tool_call>",))
-JSON = JsonBlockFormat(bare=True)
+JSON = JsonBlockFormat(("<tool_call>", "<|python_tag|>"), ("</tool_call>",), bare=True)
 LLAMA3 = JsonBlockFormat(("<|python_tag|>",), bare=True, declared_only=True, special=True)
 APERTUS = JsonBlockFormat(("<|tools_prefix|>",), ("<|tools_suffix|>",), keyed=True, special=True)
 COHERE = JsonBlockFormat(

@@ -85,6 +85,9 @@ class NamedCallParser(ToolParser):
             self.tape.keep()
             yield from skip_space(self.tape)
             between = yield from expect(self.tape, *style.open, *style.section_close)
+            if between in style.section_close:
+                self.tape.drop()
+                return
             if between not in style.open:
                 self.give_back(style.markers)
                 return

@@ -77,6 +77,9 @@ class NestedXmlParser(ToolParser):
             tape.keep()
             yield from skip_space(tape)
             found = yield from expect(tape, _INVOKE, _BLOCK_CLOSE)
+            if found == _BLOCK_CLOSE:
+                tape.drop()
+                return
             if found != _INVOKE:
                 self.give_back(_MARKERS)
                 return

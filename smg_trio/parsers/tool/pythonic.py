@@ -6,7 +6,7 @@ are turned into JSON as they come.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smg_trio.parsers.base import MOST_ATTEMPTS, ToolParser, ToolSchemas
 from smg_trio.parsers.json_reader import quoted
@@ -157,7 +157,7 @@ class PythonicParser(ToolParser):
             self.content(rest)
 
 
-PYTHONIC = PythonicFormat(bare=True)
-LLAMA4 = PythonicFormat(("<|python_start|>",), ("<|python_end|>",), bare=True, special=True)
+PYTHONIC = PythonicFormat(("<|python_start|>",), ("<|python_end|>",), bare=True)
+LLAMA4 = replace(PYTHONIC, special=True)
 LFM2 = PythonicFormat(("<|tool_call_start|>",), ("<|tool_call_end|>",), special=True)
 OLMO3 = PythonicFormat(("<function_calls>",), ("</function_calls>",))

@@ -139,6 +139,9 @@ class XmlParser(ToolParser):
             self.tape.keep()
             yield from self._skip_ignored()
             marker = yield from expect(self.tape, style.call_open, *style.block_close)
+            if marker in style.block_close:
+                self.tape.drop()
+                return
             if marker != style.call_open:
                 self.give_back(style.markers)
                 return

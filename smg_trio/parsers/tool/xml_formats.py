@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from smg_trio.parsers.base import ToolSchemas
 from smg_trio.parsers.suffixes import Suffixed
@@ -37,7 +38,21 @@ DEEPSEEK_V32 = XmlFormat(
     block_open=("<｜DSML｜function_calls>",),
     block_close=("</｜DSML｜function_calls>",),
 )
-DEEPSEEK_V4 = replace(DEEPSEEK_V32, block_open=("<｜DSML｜tool_calls>",), block_close=("</｜DSML｜tool_calls>",))
+DEEPSEEK_V4 = replace(
+    DEEPSEEK_V32,
+    # Besides the right one, spellings that the model is seen to write (vLLM 0.32, ``parser/deepseek_v4.py``).
+    block_open=("<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>"),
+    block_close=("</｜DSML｜tool_calls>", "</｜DSML｜toolcalls>", "</｜DSML｜tool>"),
+)
+DEEPSEEK_V41 = XmlFormat(
+    call_open="<｜DSML｜ invoke ",
+    call_close="</｜DSML｜ invoke>",
+    head_end=">",
+    param_open="<｜DSML｜ parameter ",
+    param_close="</｜DSML｜ parameter>",
+    block_open=("<｜DSML｜ calls>",),
+    block_close=("</｜DSML｜ calls>",),
+)
 GLM = XmlFormat(
     call_open="<tool_call>",
     call_close="</tool_call>",
@@ -47,6 +62,7 @@ GLM = XmlFormat(
     param_head_end="</arg_key>",
     value_open="<arg_value>",
 )
+IQUEST = replace(GLM, call_open="<iquest_tool_call>", call_close="</iquest_tool_call>")
 STEP3 = XmlFormat(
     call_open="<steptml:invoke ",
     call_close="</steptml:invoke>",
@@ -90,6 +106,15 @@ MINICPM5 = XmlFormat(
     param_close="</param>",
     cdata=True,
 )
+
+
+class Step5Parser(XmlParser):
+    """Parser of Step 5, which writes Qwen's markup and means the white space in front of it."""
+
+    keeps_space: ClassVar[bool] = True
+
+    def __init__(self, tools: ToolSchemas | None = None) -> None:
+        super().__init__(QWEN3_CODER, tools)
 
 
 class HunyuanXmlParser(Suffixed, XmlParser):

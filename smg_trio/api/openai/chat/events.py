@@ -6,7 +6,6 @@ tokens costs one chunk. Hidden things (thoughts, parallel calls) are dropped her
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from smg_trio.core.events import (
     ToolCallArguments,
     ToolCallStart,
 )
+from smg_trio.core.exact_json import is_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,7 @@ class ChatEvents:
     @property
     def last_call_is_whole(self) -> bool:
         """Whether the arguments of the last call so far are JSON."""
-        try:
-            json.loads("".join(self._arguments))
-        except (ValueError, RecursionError):
-            return False
-        return True
+        return is_json("".join(self._arguments))
 
 
 def _is_joined(last: Delta, delta: Delta) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from smg_trio.api.parameters.constraints import check_weight
 from smg_trio.api.parameters.fields import filled_string, mapping, one_of
 from smg_trio.api.parameters.regexes import check_regex
+from smg_trio.core.exact_json import load_exact
 from smg_trio.core.requests import StructuredOutput
 
 INPUT: Final = "input"
@@ -146,8 +147,8 @@ def _unescaped(text: str) -> str:
 def _input_of(arguments: str) -> str:
     """The input in whole arguments whose first member is not the input's text."""
     try:
-        value = json.loads(arguments)
+        value = load_exact(arguments)
     except (ValueError, RecursionError):
         return arguments
     text = value.get(INPUT) if isinstance(value, dict) else value
-    return text if isinstance(text, str) else arguments
+    return text if type(text) is str else arguments
