@@ -11,8 +11,6 @@ from smg_trio.parsers.registry import (
     choose_reasoning_parser,
     choose_tool_parser,
     make_answer_parser,
-    make_reasoning_parser,
-    make_tool_parser,
     prompt_opens_thought,
     reasoning_parser_names,
     tool_parser_names,
