@@ -19,6 +19,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 from smg_trio.settings.help_text import EXIT_CODES
 from smg_trio.settings.settings import flags_of, options
+from smg_trio.settings.smg_flags import NOTE, SWITCHES, WITH_VALUE, WITH_VALUES
 from smg_trio.settings.sources import variable_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -96,8 +97,19 @@ def cli_page() -> str:
         if option is options()[-1] or _next(option).metadata["group"] != group:
             lines.append("")
     lines += ["Each is a key of the file, and a variable: " + _example() + ".", ""]
+    lines += _without_effect()
     lines += _commands()
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _without_effect() -> Iterator[str]:
+    yield "### Flags of SMG without effect"
+    yield ""
+    yield f"{NOTE} The log names those that were given, as a warning; with `serve` they are `--router-NAME`."
+    yield "With `--jwt-issuer` and its like the control plane is closed to everybody who has no key for it."
+    yield ""
+    yield _code([f"--{name}" for name in sorted((*SWITCHES, *WITH_VALUE, *WITH_VALUES))])
+    yield ""
 
 
 def _next(option: dataclasses.Field[Any]) -> dataclasses.Field[Any]:
@@ -171,6 +183,7 @@ def _own_actions(parser: argparse.ArgumentParser) -> tuple[list[argparse.Action]
     """The arguments that are no settings of the gateway, and whether it takes those too."""
     names = {option.name for option in options()}
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    actions = [action for action in actions if action.help is not argparse.SUPPRESS]
     takes_settings = any(action.dest == "log_level" for action in actions)
     if not takes_settings:
         return actions, False

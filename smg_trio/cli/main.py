@@ -18,6 +18,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest, SmgError
 from smg_trio.settings.help_text import Parser, exit_codes
 from smg_trio.settings.settings import Settings, argument_keywords, flags_of, options
+from smg_trio.settings.smg_flags import add_smg_flags, given_smg_flags, settings_with
 from smg_trio.settings.sources import (
     CONFIG_VARIABLE,
     Layer,
@@ -222,6 +223,7 @@ def add_settings(parser: argparse.ArgumentParser, *, with_config: bool = True) -
         group = groups.get(name) or parser.add_argument_group(name)
         groups[name] = group
         group.add_argument(*flags_of(option), **argument_keywords(option))
+    add_smg_flags(parser)
 
 
 def _read_layers(config: str | None) -> tuple[Layer, list[str]]:
@@ -271,7 +273,8 @@ def _launch(parsed: argparse.Namespace) -> int:
 
     layers, warnings = _read_layers(parsed.config)
     settings = _checked(merged(defaults(), layers, layer_of_flags(vars(parsed))))
-    _set_up_logging(settings, warnings)
+    settings, notes = settings_with(settings, given_smg_flags(parsed))
+    _set_up_logging(settings, [*warnings, *notes])
     _calm_garbage_collector()
     return trio.run(functools.partial(run_gateway, settings, watch_signals=True))
 
@@ -316,7 +319,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     serve = parse_serve(parsed.words, os.environ)
     layers, warnings = _read_layers(serve.config)
     plan = plan_serve(serve, os.environ, layers)
-    _set_up_logging(plan.settings, [*warnings, *ignored_by_serve(layers)])
+    _set_up_logging(plan.settings, [*warnings, *ignored_by_serve(layers), *plan.notes])
     shutdown = GatewayShutdown()
 
     class Started:

@@ -31,6 +31,7 @@ from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.keep_running import keep_running
 from smg_trio.gateway.models import Located, ModelOrder, is_complete, load, locate, order_of_settings
 from smg_trio.gateway.observability.metrics_app import MetricsApp
+from smg_trio.gateway.probes_app import ProbesApp
 from smg_trio.gateway.refusals import ServerRefusals
 from smg_trio.gateway.security.certificates import Certificate
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
@@ -73,6 +74,15 @@ class RunningGateway:
     shutdown: GatewayShutdown
     files: FileWatcher
     feed: LiveFeed
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """What a gateway listens on; `probes` may be empty."""
+
+    http: list[trio.SocketListener]
+    metrics: list[trio.SocketListener]
+    probes: list[trio.SocketListener]
 
 
 class GatewayShutdown:
@@ -136,6 +146,8 @@ async def run_gateway(
         located = await _load_from_disk(order, catalog)
         listeners = await open_listeners(settings.host, settings.port)
         metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
+        probe_port = settings.health_check_port
+        probe_listeners = await open_listeners(settings.host, probe_port) if probe_port else []
         timeouts = WorkerTimeouts(
             settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
         )
@@ -148,7 +160,8 @@ async def run_gateway(
                 async with trio.open_nursery() as workers:
                     await workers.start(registry.run)
                     await _add_workers(gateway)
-                    await _serve(gateway, door, listeners, metrics_listeners, shutdown, watch_signals, task_status)
+                    sockets = Listeners(listeners, metrics_listeners, probe_listeners)
+                    await _serve(gateway, door, sockets, shutdown, watch_signals, task_status)
                     workers.cancel_scope.cancel()
     logger.info("gateway ended")
     if shutdown.failure is not None:
@@ -227,8 +240,7 @@ async def _add_workers(gateway: Gateway) -> None:
 async def _serve(
     gateway: Gateway,
     door: Credentials,
-    listeners: list[trio.SocketListener],
-    metrics_listeners: list[trio.SocketListener],
+    sockets: Listeners,
     shutdown: GatewayShutdown,
     watch_signals: bool,
     task_status: trio.TaskStatus[RunningGateway],
@@ -237,7 +249,7 @@ async def _serve(
     limits = ServerLimits(max_body_bytes=settings.max_payload_size, min_body_rate=settings.min_body_rate)
     feed = LiveFeed(gateway)
     app = HotRoutes(gateway, cast(App, make_app(gateway, feed)))
-    http_end, metrics_end = Shutdown(), Shutdown()
+    http_end, metrics_end, probes_end = Shutdown(), Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
         serving.start_soon(keep_running, "watching request deadlines", gateway.deadlines.run)
         serving.start_soon(keep_running, "sending keep-alives", gateway.keep_alives.run)
@@ -251,11 +263,16 @@ async def _serve(
             if door.files.follows:
                 await serving.start(door.files.read_on_hangup)
         metrics_server: RunningServer = await serving.start(
-            _serve_one, gateway, MetricsApp(gateway), metrics_listeners, ServerLimits(), metrics_end, None
+            _serve_one, gateway, MetricsApp(gateway), sockets.metrics, ServerLimits(), metrics_end, None
         )
+        if sockets.probes:
+            probes: RunningServer = await serving.start(
+                _serve_one, gateway, ProbesApp(gateway), sockets.probes, ServerLimits(), probes_end, None
+            )
+            logger.info("probes on %s", ", ".join(f"{host}:{port}" for host, port in probes.addresses))
         async with trio.open_nursery() as http:
             server: RunningServer = await http.start(
-                _serve_one, gateway, app, listeners, limits, http_end, door.certificate
+                _serve_one, gateway, app, sockets.http, limits, http_end, door.certificate
             )
             gateway.metrics.follow_server(server.statistics)
             level = logging.WARNING if exposures(settings, door.keys) else logging.INFO
@@ -267,6 +284,7 @@ async def _serve(
             http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
             serving.start_soon(_cut_when_told, shutdown, http_end)
         metrics_end.cut()
+        probes_end.cut()
         serving.cancel_scope.cancel()
 
 

@@ -41,6 +41,7 @@ from smg_trio.launcher.process import Ending
 from smg_trio.launcher.serve_options import ServeOptions, settings_of
 from smg_trio.settings.checks import check_settings
 from smg_trio.settings.settings import Settings
+from smg_trio.settings.smg_flags import settings_with
 from smg_trio.settings.sources import Layer, layer_of_flags, merged, with_origin
 from smg_trio.worker.registrations import RegistrationFile
 
@@ -56,11 +57,12 @@ class RunGateway(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServePlan:
-    """What is going to be started."""
+    """What is going to be started; `notes` are warnings for the log."""
 
     serve: ServeOptions
     settings: Settings
     commands: tuple[EngineCommand, ...]
+    notes: tuple[str, ...] = ()
 
 
 def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Layer | None = None) -> ServePlan:
@@ -81,7 +83,8 @@ def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Laye
         check_settings(settings)
     except ConfigError as error:
         raise with_origin(error, merged(layers or {}, layer_of_flags(serve.given))) from None
-    return ServePlan(serve, settings, commands)
+    settings, notes = settings_with(settings, serve.smg_flags)
+    return ServePlan(serve, settings, commands, tuple(notes))
 
 
 def _with_revision_apart(serve: ServeOptions) -> ServeOptions:

@@ -20,6 +20,7 @@ from smg_trio.core.errors import ConfigError
 from smg_trio.launcher.argv import flag_value
 from smg_trio.settings.help_text import Parser, exit_codes
 from smg_trio.settings.settings import Settings, argument_keywords, flag_of, flags_of, options
+from smg_trio.settings.smg_flags import NOTE, add_smg_flags, given_smg_flags
 from smg_trio.settings.sources import Layer
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -83,6 +84,7 @@ class ServeOptions:
         engine_words: the engine's flags as the user wrote them, in order.
         given: gateway settings the command line names, by field name.
         config: the gateway's settings file, if it names one.
+        smg_flags: flags of the reference's gateway that have no effect (see `smg_flags`).
     """
 
     backend: EngineProtocol
@@ -96,6 +98,7 @@ class ServeOptions:
     engine_words: tuple[str, ...] = ()
     given: Mapping[str, Any]
     config: str | None = None
+    smg_flags: tuple[str, ...] = ()
 
 
 def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOptions:
@@ -133,6 +136,7 @@ def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOp
         engine_words=engine_words,
         given=given,
         config=parsed.config,
+        smg_flags=tuple(given_smg_flags(parsed, "router-")),
     )
 
 
@@ -187,6 +191,7 @@ def make_parser(backend: EngineProtocol) -> argparse.ArgumentParser:
         title = option.metadata["group"]
         groups[title] = group = groups.get(title) or parser.add_argument_group(f"Gateway: {title}")
         group.add_argument(*_gateway_flags(option, backend), **argument_keywords(option))
+    add_smg_flags(parser, "router-")
     return parser
 
 
@@ -213,6 +218,7 @@ def _add_serve_flags(parser: argparse.ArgumentParser) -> None:
         help="where the search for free engine ports begins (default: %(default)s)")  # fmt: skip
     add("--worker-startup-timeout", dest="startup_timeout_s", type=float, default=None, metavar="S",
         help="an engine not ready after this long counts as failed (default: no limit)")  # fmt: skip
+    add("--servicer-impl", metavar="NAME", help=NOTE)
     add("--enable-token-usage-details", action="store_true", help="accepted; usage details are always given")
     add("--engine-python", default=sys.executable, metavar="PATH",
         help="interpreter that has the engine installed (default: this one)")  # fmt: skip

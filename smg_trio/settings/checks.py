@@ -50,8 +50,10 @@ def check_settings(settings: Settings) -> None:
     for name in settings.allowed_hosts:
         if not name or any(mark in name for mark in "/?#@ "):
             raise ConfigError("--allowed-hosts", f"{name!r} is not a host name.", "Write it as gateway.example.")
+    for number, text in enumerate(settings.tenant_api_key, 1):
+        tenant_key(text, number)
     _check_tls(settings)
-    for name in ("port", "prometheus_port"):
+    for name in ("port", "prometheus_port", "health_check_port"):
         if not 0 <= getattr(settings, name) <= 65535:
             raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
     bucket_bounds(settings.prometheus_duration_buckets)
@@ -208,6 +210,21 @@ def control_plane_key(text: str, number: int) -> ControlPlaneKey:
         problem = f"entry {number} ({entry.id}) has an unknown role."
         raise ConfigError("--control-plane-api-keys", problem, f"Use {_any_of(CONTROL_PLANE_ROLES)}.")
     return entry
+
+
+class TenantKey(NamedTuple):
+    """One entry of --tenant-api-key."""
+
+    tenant: str
+    key: str
+
+
+def tenant_key(text: str, number: int) -> TenantKey:
+    """The parts of the `number`-th entry. Raises ConfigError, which does not repeat the key."""
+    tenant, _, key = text.partition(":")
+    if not tenant.strip() or not key.strip():
+        raise ConfigError("--tenant-api-key", f"entry {number} is not of the form tenant:key.", "For example acme:KEY.")
+    return TenantKey(tenant.strip(), key.strip())
 
 
 def _check_backend(backend: str | None) -> None:

@@ -102,8 +102,8 @@ class Settings:
         67108864, "cache_aware: size of each model's prefix tree in tokens of four bytes.", "Routing", metavar="TOKENS"
     )
     eviction_interval_secs: float = _option(
-        60.0, "Accepted and not needed: the prefix tree never exceeds its size, so nothing waits for a round of "
-        "eviction.", "Routing", metavar="S",
+        60.0, "No effect; accepted for compatibility with SMG. The prefix tree never exceeds its size, so nothing "
+        "waits for a round of eviction.", "Routing", metavar="S",
     )  # fmt: skip
     block_size: int = _option(
         16, "cache_aware: tokens per block; prompts are told apart at multiples of it.", "Routing", metavar="TOKENS"
@@ -147,7 +147,7 @@ class Settings:
         "at once after a pause. Others wait in the queue. 0: no limit.", "Admission", metavar="N",
     )  # fmt: skip
     worker_overload_protection: bool = _option(
-        False, "Accepted and not needed: protection is on unless it is disabled.", "Admission"
+        False, "No effect; accepted for compatibility with SMG. Protection is on unless it is disabled.", "Admission"
     )
     disable_worker_overload_protection: bool = _option(
         False, "Do not leave out a worker that is overloaded by its engines' word while another one is not.",
@@ -199,12 +199,18 @@ class Settings:
         60.0, "Seconds between probes. Deaths and reconnects are noticed without them.", "Resilience", metavar="S"
     )
     health_check_timeout_secs: float = _option(
-        5.0, "Accepted and not needed: a probe looks at the connection and cannot time out.", "Resilience", metavar="S"
-    )
+        5.0, "No effect; accepted for compatibility with SMG. A probe looks at the connection and cannot time out.",
+        "Resilience", metavar="S",
+    )  # fmt: skip
     disable_health_check: bool = _option(
-        False, "Accepted and ignored with a warning: the probe is local and costs the engine nothing.", "Resilience"
+        False,
+        "No effect but a warning; accepted for compatibility with SMG. The probe is local and costs the engine "
+        "nothing.",
+        "Resilience",
     )
-    remove_unhealthy_workers: bool = _option(False, "Remove a worker when it has failed.", "Resilience")
+    remove_unhealthy_workers: bool = _option(
+        False, "Remove a worker when it has failed.", "Resilience", flags=("--worker-auto-recovery",)
+    )
     model_path: str | None = _option(
         None, "The model: a directory, or a name on the Hugging Face hub (ORG/NAME, ORG/NAME@REVISION), whose small "
         "files are taken from the hub's cache or downloaded, never its weights.", "Model", flags=("--model",),
@@ -262,6 +268,9 @@ class Settings:
         "HTTP",
         metavar="BYTES",
     )
+    health_check_port: int = _option(
+        0, "A further port, plain HTTP, for /liveness, /readiness and /health only; 0: none.", "HTTP", metavar="PORT"
+    )
     request_id_headers: tuple[str, ...] = _option(
         ("x-request-id", "x-correlation-id", "x-trace-id", "request-id"),
         "Headers a request id is taken from; the first present one wins.",
@@ -308,6 +317,10 @@ class Settings:
     api_key: tuple[str, ...] = _option(
         (), "Key(s) of which clients must send one (Authorization: Bearer KEY). Probes stay public. Others on this "
         "host can see a command line: better use --api-key-file.", "Security", metavar="KEY", secret=True, guards=True,
+    )  # fmt: skip
+    tenant_api_key: tuple[str, ...] = _option(
+        (), "Further keys that clients may send, each TENANT:KEY. Stored responses and conversations belong to the "
+        "tenant.", "Security", metavar="TENANT:KEY", secret=True, guards=True,
     )  # fmt: skip
     api_key_file: str | None = _option(
         None, "File with further keys: one per line, lines that begin with # are comments; or, if its name ends in "

@@ -48,3 +48,10 @@ def test_what_can_work_passes() -> None:
 
 def test_a_key_may_hold_colons_and_names_spaces() -> None:
     assert control_plane_key(" ops : On call:admin: a:b:c ", 1) == ControlPlaneKey("ops", "On call", "admin", "a:b:c")
+
+
+@pytest.mark.parametrize("entry", ["", "key", ":key", "tenant:", " : "])
+def test_a_tenants_key_has_a_tenant(entry: str) -> None:
+    with pytest.raises(ConfigError, match="entry 2") as raised:
+        check_settings(Settings(tenant_api_key=("a:b", entry)))
+    assert "key" not in str(raised.value).replace("--tenant-api-key", "").replace("tenant:key", "").replace("KEY", "")

@@ -8,9 +8,9 @@ from pathlib import Path
 import trio
 
 from smg_trio.core.errors import ConfigError
-from smg_trio.gateway.security.key_files import control_key, plain_keys, read_key_lines, read_key_toml
+from smg_trio.gateway.security.key_files import control_key, plain_keys, read_key_lines, read_key_toml, tenants_key
 from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyLimits, KeyRing
-from smg_trio.settings.checks import control_plane_key
+from smg_trio.settings.checks import control_plane_key, tenant_key
 from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.gateway")
@@ -31,6 +31,9 @@ class ApiKeys:
         self._limits = limits
         self._everybody = KeyHolder("", limits=limits)
         self._told = plain_keys(settings.api_key, "api-key", limits)
+        self._told += [
+            tenants_key(tenant_key(text, number), limits) for number, text in enumerate(settings.tenant_api_key, 1)
+        ]
         self._told += [
             control_key(control_plane_key(text, number))
             for number, text in enumerate(settings.control_plane_api_keys, 1)

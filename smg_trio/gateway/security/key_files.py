@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyLimits, Role, digest_of
-from smg_trio.settings.checks import ControlPlaneKey
+from smg_trio.settings.checks import ControlPlaneKey, TenantKey
 
 _OPTION: Final = "--api-key-file"
 _HASHED: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
@@ -61,6 +61,11 @@ def read_key_lines(text: str, file: str, limits: KeyLimits) -> list[Key]:
 def control_key(entry: ControlPlaneKey) -> Key:
     """The key of an entry of --control-plane-api-keys, which may be a hash too; its holder is named as its id."""
     return Key(_digest_of_text(entry.key), KeyHolder(entry.id, Role(entry.role), identity=f"control:{entry.id}"))
+
+
+def tenants_key(entry: TenantKey, limits: KeyLimits) -> Key:
+    """The key of an entry of --tenant-api-key, which may be a hash too; its holder is the tenant."""
+    return Key(_digest_of_text(entry.key), KeyHolder(entry.tenant, limits=limits, identity=f"tenant:{entry.tenant}"))
 
 
 def read_key_toml(text: str, file: str, limits: KeyLimits) -> list[Key]:

@@ -1,0 +1,108 @@
+"""Flags of the reference gateway (SMG 1.11 and 1.13) that have no effect here, so that its users' scripts start us.
+
+They concern HTTP and gRPC workers, service discovery, meshes, prefill/decode splits and stores that this gateway does
+not have, or knobs of policies and limits that work differently here. Values are not looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from secrets import token_urlsafe
+from typing import Any, Final
+
+from smg_trio.settings.settings import Settings
+
+NOTE: Final = "No effect; accepted for compatibility with SMG."
+
+_SWITCHES: Final = """
+    disable-load-monitoring disable-tokenizer-autoload dp-minimum-tokens-scheduler enable-igw enable-mesh enable-rl
+    enable-wasm epd-disaggregation log-mm-timing mm-allow-private-media-hosts mm-pixel-rdma oracle-external-auth
+    pd-disaggregation priority-scheduler-enabled service-discovery tenant-rate-limit-enabled
+    tokenizer-cache-enable-l0 tokenizer-cache-enable-l1 trust-tenant-header upstream-http2
+"""
+_WITH_VALUE: Final = """
+    balance-token-usage-threshold bucket-adjust-interval-secs cache-boundaries cache-index cache-ttl-secs
+    client-cert-path client-key-path decode decode-policy discovery-check-interval-secs discovery-file
+    discovery-provider encode-policy header-read-timeout-secs health-check-endpoint history-memory-max-items
+    history-memory-max-responses history-memory-retention-secs idle-connection-timeout-secs jemalloc-prof-dir
+    job-queue-capacity job-queue-concurrency jwt-audience jwt-issuer jwt-jwks-uri kv-connector-annotation
+    kv-engine-id-annotation kv-index least-load-default-throughput least-load-kv-pressure-weight
+    least-load-max-waiting-requests least-load-mean-prefill-tokens load-monitor-interval max-background-responses
+    max-buffered-request-bytes mcp-config-path mesh-advertise-host mesh-host mesh-port mesh-server-name
+    mesh-tls-ca-cert mesh-tls-cert mesh-tls-key mm-allowed-media-domains mm-per-request-image-limit
+    mm-pixel-cache-mb mm-processing model-id-from multimodal-max-inflight-bytes multimodal-shm-min-bytes
+    multimodal-tensor-transport oracle-connect-descriptor oracle-password oracle-pool-max oracle-pool-min
+    oracle-pool-timeout-secs oracle-tns-alias oracle-username oracle-wallet-path overlap-decay
+    overload-token-usage-threshold parser pd-admission-wait-secs postgres-db-url postgres-op-timeout-secs
+    postgres-pool-max power-of-two-load-metric prefill-max-inflight-requests-per-worker prefill-policy
+    prefill-queue-size prefill-queue-timeout-secs priority-scheduler-config priority-scheduler-default-max-class
+    priority-scheduler-tenant-metric-top-n rdma-listen-ip rdma-slot-ttl-s redis-op-timeout-secs redis-pool-max
+    redis-retention-days redis-url rl-control-timeout-secs rl-fanout-concurrency schema-config
+    selection-accounting-ttl-ms selection-policy selection-temperature service-discovery-namespace
+    service-discovery-port storage-hook-wasm-path stream-body-stall-timeout-secs tenant-header-name
+    tenant-rate-limit-config tokenizer-cache-l0-max-entries tokenizer-cache-l0-max-memory
+    upstream-pool-idle-timeout-secs worker-stale-secs worker-stall-secs worker-startup-check-interval
+    worker-startup-delay worker-startup-timeout-secs worker-warmup-blocks worker-warmup-divert-every
+    worker-warmup-secs worker-warmup-share worker-warmup-thin-ratio worker-wedge-secs
+"""
+_WITH_VALUES: Final = """
+    ca-cert-paths decode-selector encode encode-selector jwt-role-mapping mesh-peer-urls prefill prefill-selector
+    router-selector selector storage-context-headers
+"""
+SWITCHES: Final = tuple(_SWITCHES.split())
+"""Names of flags without a value."""
+WITH_VALUE: Final = tuple(_WITH_VALUE.split())
+WITH_VALUES: Final = tuple(_WITH_VALUES.split())
+"""Names of flags with any number of values."""
+JWT_FLAGS: Final = frozenset({"--jwt-audience", "--jwt-issuer", "--jwt-jwks-uri", "--jwt-role-mapping"})
+
+
+class _Noted(argparse.Action):
+    """Remembers that the flag was given, under its own name."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        given = getattr(namespace, self.dest, ())
+        setattr(namespace, self.dest, (*given, self.option_strings[-1]))
+
+
+def add_smg_flags(parser: argparse.ArgumentParser, prefix: str = "") -> None:
+    """Have `parser` take the flags; `prefix` stands in front of their names (``router-``)."""
+    names = sorted((*SWITCHES, *WITH_VALUE, *WITH_VALUES))
+    listed = ", ".join(f"--{prefix}{name}" for name in names)
+    group = parser.add_argument_group("Compatibility", f"{NOTE} {listed}")
+    for flags, arity in ((SWITCHES, 0), (WITH_VALUE, None), (WITH_VALUES, "*")):
+        for name in flags:
+            group.add_argument(
+                f"--{prefix}{name}",
+                action=_Noted,
+                nargs=arity,
+                dest="smg_flags",
+                default=argparse.SUPPRESS,
+                help=argparse.SUPPRESS,
+            )
+
+
+def given_smg_flags(parsed: argparse.Namespace, prefix: str = "") -> list[str]:
+    """The flags that a command line gave, without their prefix, each once."""
+    given: Sequence[str] = getattr(parsed, "smg_flags", ())
+    return list(dict.fromkeys(f"--{flag.removeprefix(f'--{prefix}')}" for flag in given))
+
+
+def settings_with(settings: Settings, flags: Sequence[str]) -> tuple[Settings, list[str]]:
+    """The settings that hold with these flags of the reference's, and warnings about them.
+
+    Whoever asks for keys by JWT wants the control plane closed. It stays closed, to everybody, as long as no key of
+    the kind that we have opens it.
+    """
+    if not flags:
+        return settings, []
+    warnings = [f"No effect here, accepted for compatibility with SMG: {', '.join(flags)}"]
+    if JWT_FLAGS.isdisjoint(flags) or settings.control_plane_api_keys:
+        return settings, warnings
+    warnings.append(
+        "keys by JWT are not supported: nobody can manage workers over HTTP; give keys with --control-plane-api-keys"
+    )
+    nobodys = f"nobody:nobody:admin:{token_urlsafe(32)}"
+    return replace(settings, control_plane_api_keys=(nobodys,)), warnings
