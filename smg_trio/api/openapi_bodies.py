@@ -110,6 +110,19 @@ _CHAT = Body(
         {"messages": _HI, "tools": [_TOOL], "tool_choice": "auto", "temperature": 0},
     ),
 )
+_CHAT_BATCH = Body(
+    schema=_object(
+        ("messages",),
+        messages={"type": "array", "minItems": 1, "items": _MESSAGES},
+        reasoning_effort=WORD,
+        logprobs=SWITCH,
+        top_logprobs=_integer(-1),
+        max_completion_tokens=_integer(1),
+        chat_template_kwargs=MAP,
+        **{name: schema for name, schema in _ANSWERING.items() if name not in ("stream", "stream_options", "n")},
+    ),
+    examples=({"messages": [_HI, [{"role": "user", "content": "And you?"}]], "max_tokens": 8},),
+)
 _COMPLETION = Body(
     schema=_object(
         ("prompt",), prompt=_PROMPT, echo=SWITCH, logprobs=_integer(-1), return_token_ids=SWITCH, **_ANSWERING
@@ -244,6 +257,7 @@ _WORKER = _object(
 
 BODIES: Mapping[str, Body] = {
     "/v1/chat/completions": _CHAT,
+    "/v1/chat/completions/batch": _CHAT_BATCH,
     "/v1/completions": _COMPLETION,
     "/generate": _GENERATE,
     "/v1/messages": _MESSAGES_BODY,

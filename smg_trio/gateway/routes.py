@@ -114,6 +114,7 @@ _ERROR_SCHEMAS = {
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/chat/completions", chat.chat_completions, metered=True, hot=True),
+    Route("POST", "/v1/chat/completions/batch", chat.chat_batch, metered=True),
     Route("POST", "/v1/completions", completions.completions, metered=True, hot=True),
     Route("POST", "/v1/messages", messages.messages, metered=True, hot=True, failure=messages_error_response),
     Route("POST", "/v1/messages/count_tokens", messages.count_tokens, metered=True, failure=messages_error_response),

@@ -1,8 +1,9 @@
-"""``POST /v1/chat/completions``."""
+"""``POST /v1/chat/completions`` and its batch form."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import trio
 
@@ -10,7 +11,9 @@ from smg_trio.api.openai.answer import ChatAnswer
 from smg_trio.api.openai.chat.fold import ChatFold
 from smg_trio.api.openai.chat.request import ChatRequest, parse_chat_request
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
+from smg_trio.api.openai.chat_batch import parse_chat_batch_request
 from smg_trio.api.sse import CONTENT_TYPE
+from smg_trio.core.errors import ClientFault
 from smg_trio.core.random_digits import random_digits
 from smg_trio.gateway.generation.engine_hints import engine_hints
 from smg_trio.gateway.generation.session import (
@@ -22,6 +25,7 @@ from smg_trio.gateway.generation.session import (
 )
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.prepare import PreparedRequest
 
 SSE_HEADERS = [("content-type", CONTENT_TYPE), ("cache-control", "no-cache"), ("x-accel-buffering", "no")]
@@ -60,6 +64,42 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
     return Response(200, stream, list(SSE_HEADERS))
 
 
+async def chat_batch(gateway: Gateway, request: Request) -> Response:
+    """Answer several conversations in one piece: one choice for each."""
+    started = trio.current_time()
+    gateway.refuse_if_draining()
+    chats = await gateway.parse_body(request, parse_chat_batch_request, gateway.limits)
+    model = gateway.catalog.find(chats[0].model)
+    answer_id = response_id("chatcmpl-", request, chats[0].request_id)
+    prepared = []
+    for index, chat in enumerate(chats):
+        prepared.append(await _prepare_conversation(gateway, request, chat, model, answer_id, index))
+    shown = replace(chat_answer(chats[0], prepared[0]), response_id=answer_id, prompt_token_ids=(), prompt_text=None)
+    routing_key = gateway.routing_key(request.headers)
+    measured = GenerationSession(gateway, prepared, "chat", streaming=False, started=started, routing_key=routing_key)
+    echoes = [echo_of(chat) for chat in chats]
+    return json_response(await fold_answer(measured, ChatFold(shown, echoes=echoes)))
+
+
+async def _prepare_conversation(
+    gateway: Gateway, request: Request, chat: ChatRequest, model: ServedModel, answer_id: str, index: int
+) -> PreparedRequest:
+    """One conversation of a batch. Raises ClientFault, which names it; other tasks get their turn."""
+    await trio.lowlevel.checkpoint()
+    try:
+        return await gateway.preparer.chat(
+            chat,
+            model,
+            request_id=f"{answer_id}-c{index}",
+            max_model_len=gateway.context_window(model),
+            hints=engine_hints(gateway, request),
+        )
+    except ClientFault as error:
+        if error.param is not None and error.param.startswith("messages"):
+            error.param = f"messages[{index}]{error.param.removeprefix('messages')}"
+        raise
+
+
 def response_id(prefix: str, request: Request, own: str | None) -> str:
     """The answer's id: made of the client's own request id where there is one, else random."""
     if own is None and request.client_named_request:
@@ -69,9 +109,6 @@ def response_id(prefix: str, request: Request, own: str | None) -> str:
 
 def chat_answer(chat: ChatRequest, prepared: PreparedRequest) -> ChatAnswer:
     """What all chunks of the answer have in common."""
-    last = chat.messages[-1] if chat.messages else {}
-    # An echo is of the answer's own beginning: text that the assistant's turn already holds.
-    content = last.get("content") if last.get("role") == "assistant" else None
     return ChatAnswer(
         response_id=prepared.request_id,
         model=chat.model or prepared.model.model_id,
@@ -84,5 +121,12 @@ def chat_answer(chat: ChatRequest, prepared: PreparedRequest) -> ChatAnswer:
         return_token_ids=chat.return_token_ids,
         prompt_token_ids=prepared.prompt.token_ids,
         prompt_text=prepared.prompt.text if chat.return_prompt_text else None,
-        echo=content if chat.echo and isinstance(content, str) else "",
+        echo=echo_of(chat),
     )
+
+
+def echo_of(chat: ChatRequest) -> str:
+    """What the answer begins with, if that is asked for: the text that the assistant's turn already holds."""
+    last = chat.messages[-1] if chat.messages else {}
+    content = last.get("content") if chat.echo and last.get("role") == "assistant" else None
+    return content if isinstance(content, str) else ""

@@ -6,6 +6,7 @@ log probabilities cannot differ from what the stream would have said.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 from typing import Any
 
@@ -28,9 +29,9 @@ class _Choice:
 
     __slots__ = ("arguments", "calls", "content", "events", "finish", "logprobs", "reasoning", "token_ids")
 
-    def __init__(self, answer: ChatAnswer) -> None:
+    def __init__(self, answer: ChatAnswer, echo: str) -> None:
         self.events = ChatEvents(answer)
-        self.content = [answer.echo] if answer.echo else []
+        self.content = [echo] if echo else []
         self.reasoning: list[str] = []
         self.calls: dict[int, CallStart] = {}
         self.arguments: dict[int, list[str]] = {}
@@ -64,9 +65,10 @@ class ChatFold:
 
     __slots__ = ("_answer", "_choices", "_kv_transfer_params", "_prompt_logprobs")
 
-    def __init__(self, answer: ChatAnswer, *, n: int = 1) -> None:
+    def __init__(self, answer: ChatAnswer, *, n: int = 1, echoes: Sequence[str] = ()) -> None:
+        """`echoes`: what each choice's content begins with, where choices are of different conversations."""
         self._answer = answer
-        self._choices = [_Choice(answer) for _ in range(n)]
+        self._choices = [_Choice(answer, echo) for echo in echoes or [answer.echo] * n]
         self._prompt_logprobs: list[dict[str, dict[str, Any]] | None] | None = None
         self._kv_transfer_params: dict[str, object] | None = None
 
@@ -99,7 +101,7 @@ class ChatFold:
         """The whole answer as JSON. A choice that never finished says ``finish_reason: null``."""
         answer = self._answer
         choices = ",".join([self._choice(index, choice) for index, choice in enumerate(self._choices)])
-        ids = list(answer.prompt_token_ids) if answer.return_token_ids else None
+        ids = list(answer.prompt_token_ids) or None if answer.return_token_ids else None
         shown_text = "" if answer.prompt_text is None else f',"prompt_text":{quote(answer.prompt_text)}'
         return encode_text(
             f'{{"id":{quote(answer.response_id)},"object":"chat.completion","created":{answer.created},'
