@@ -195,6 +195,7 @@ _RESPONSE = Body(
         text=MAP,
         tools=_list({"type": "object"}),
         tool_choice={"type": ["string", "object", "null"]},
+        enable_response_messages=SWITCH,
         metadata=MAP,
     ),
     examples=({"input": "Hi!"}, {"input": _HI, "stream": True, "store": False}),

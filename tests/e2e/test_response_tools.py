@@ -196,3 +196,32 @@ async def test_two_tools_of_one_flat_name_are_refused(tmp_path: Path) -> None:
         tools = [GEO, {**FUNCTION, "name": "mcp__geo__locate"}]
         answer = await bench.http.post("/v1/responses", json={"model": MODEL, "input": "hi", "tools": tools})
         assert error_of(answer, 400)["param"] == "tools[1].name"
+
+
+async def test_prompt_and_output_are_shown_as_the_model_has_them_on_request(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        script = spelt(bench, "<think>hm</think>Hi " + LOCATE)
+        bench.say(script)
+        fields = {"tools": [GEO], "enable_response_messages": True}
+        answer = await whole(bench, **fields)
+        assert answer["output"][-1]["name"] == "locate"
+        received = list(bench.engine.received[-1].prompt_token_ids)
+        assert answer["input_messages"] == [
+            {"type": "raw_message_tokens", "message": prompt(bench), "tokens": received}
+        ]
+        [said] = answer["output_messages"]
+        assert said["message"].endswith("</tool_call>\n")
+        assert said["message"].startswith("<think>hm</think>Hi ")
+        assert len(said["tokens"]) == answer["usage"]["output_tokens"]
+        *_, last = await streamed(bench, **fields)
+        assert last["response"]["output_messages"] == [said]
+        bench.say(spelt(bench, "plain text of several tokens"))
+        for response in (
+            await whole(bench, enable_response_messages=True),
+            (await streamed(bench, enable_response_messages=True))[-1]["response"],
+        ):
+            assert response["output_messages"][0]["message"] == "plain text of several tokens"
+        assert "input_messages" not in await whole(bench)
+        body = {"model": MODEL, "input": "hi", "previous_input_messages": [{"role": "user", "content": "x"}]}
+        answer = await bench.http.post("/v1/responses", json=body)
+        assert error_of(answer, 400)["param"] == "previous_input_messages"

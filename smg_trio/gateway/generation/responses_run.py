@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from smg_trio.api.openai.raw_messages import RawMessages
 from smg_trio.api.openai.responses.fold import ResponseFold
 from smg_trio.api.openai.responses.items import resolve_references
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd, response_value
@@ -257,5 +258,16 @@ def _shown(
         frequency_penalty=sampling.frequency_penalty,
         parallel_tool_calls=asked.base.parallel_tool_calls,
         top_logprobs=asked.base.top_logprobs,
+        raw_messages=_raw_messages(prepared) if asked.show_raw_messages and prepared is not None else None,
         declared_tools=tools.declared,
     )
+
+
+def _raw_messages(prepared: PreparedRequest) -> RawMessages:
+    tokenizer, prompt = prepared.model.text.tokenizer, prepared.prompt
+    skip = prepared.decode.skip_special_tokens
+
+    def decode(token_ids: Sequence[int]) -> str:
+        return tokenizer.decode(token_ids, skip_special_tokens=skip)
+
+    return RawMessages(prompt.text or decode(prompt.token_ids), prompt.token_ids, decode)

@@ -34,7 +34,7 @@ class ResponseFold:
     def response(self, usage: Usage | None = None) -> dict[str, Any]:
         """The response object as it is now: what is to be stored."""
         output = self._output
-        return response_value(self._answer, output.end, output.values(), usage, output.kv_transfer_params)
+        return response_value(self._answer, output.end, output.values(), usage, output.further())
 
     def body(self, usage: Usage) -> bytes:
         """The whole response as JSON."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from smg_trio.api.errors import error_view
 from smg_trio.api.openai.answer import make_tool_call_id
+from smg_trio.api.openai.raw_messages import RawMessages
 from smg_trio.api.openai.responses.items import MakeId, make_item_id
 from smg_trio.api.openai.responses.tools import DeclaredTool
 from smg_trio.core.conversations import Item
@@ -26,6 +27,7 @@ class ResponseAnswer:
         max_output_tokens, temperature, top_p, presence_penalty, frequency_penalty: as resolved for the engine.
         show_reasoning: False hides thoughts.
         top_logprobs: candidates shown per token; log probabilities are shown if updates have them.
+        raw_messages: shown if not None.
         declared_tools: names of functions to what the client declared, see `response_tools`.
         make_id: makes item ids out of their prefix.
         make_call_id: makes ids for calls whose format carries none.
@@ -43,6 +45,7 @@ class ResponseAnswer:
     parallel_tool_calls: bool = True
     show_reasoning: bool = True
     top_logprobs: int = 0
+    raw_messages: RawMessages | None = None
     declared_tools: Mapping[str, DeclaredTool] = field(default_factory=dict)
     make_id: MakeId = make_item_id
     make_call_id: Callable[[], str] = make_tool_call_id
@@ -92,9 +95,9 @@ def response_value(
     end: ResponseEnd,
     output: Sequence[Item] = (),
     usage: Usage | None = None,
-    kv_transfer_params: Mapping[str, Any] | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The response object in any state: ``queued``, ``in_progress`` or ended."""
+    """The response object in any state: ``queued``, ``in_progress`` or ended; `further` members at its end."""
     reason = end.incomplete_reason
     value: dict[str, Any] = {
         "id": answer.response_id,
@@ -113,6 +116,4 @@ def response_value(
         "frequency_penalty": answer.frequency_penalty,
         "usage": None if usage is None else response_usage(usage),
     }
-    if kv_transfer_params is not None:
-        value["kv_transfer_params"] = kv_transfer_params
-    return value
+    return value if further is None else value | dict(further)

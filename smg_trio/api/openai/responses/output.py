@@ -106,7 +106,7 @@ class ResponseOutput:
         kv_transfer_params: what the engine handed back.
     """
 
-    __slots__ = ("_answer", "_blocks", "_waiting", "end", "items", "kv_transfer_params")
+    __slots__ = ("_answer", "_blocks", "_token_ids", "_waiting", "end", "items", "kv_transfer_params")
 
     def __init__(self, answer: ResponseAnswer) -> None:
         shown = ChatAnswer(
@@ -120,6 +120,7 @@ class ResponseOutput:
         self._answer = answer
         self._blocks = AnswerBlocks(ChatEvents(shown))
         self._waiting: list[str] = []
+        self._token_ids: list[int] = []
         self.items: list[OutputItem] = []
         self.end = ResponseEnd("in_progress")
         self.kv_transfer_params: dict[str, object] | None = None
@@ -131,6 +132,7 @@ class ResponseOutput:
 
     def steps(self, update: ChoiceUpdate) -> list[Step | TextLogprobs]:
         """What one update adds. A `TextLogprobs` precedes the text delta it belongs to."""
+        self.note_tokens(update)
         steps = self._blocks.steps(update.events)
         fresh = ""
         if update.logprobs:
@@ -221,6 +223,19 @@ class ResponseOutput:
         self.end = end
         if (item := self.open_item) is not None:
             item.status = "incomplete"
+
+    def note_tokens(self, update: ChoiceUpdate) -> None:
+        """Remember an update's tokens, if they are to be shown."""
+        if self._answer.raw_messages is not None:
+            self._token_ids += update.token_ids
+
+    def further(self) -> dict[str, Any]:
+        """Members of the response object that only some responses have."""
+        raw = self._answer.raw_messages
+        members = {} if raw is None else raw.members(self._token_ids)
+        if self.kv_transfer_params is not None:
+            members["kv_transfer_params"] = self.kv_transfer_params
+        return members
 
     def values(self) -> Sequence[Item]:
         """All items as JSON values."""

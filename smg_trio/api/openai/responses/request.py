@@ -66,6 +66,7 @@ class ResponsesRequest:
         shown: the members of the response object that repeat the request.
         tools: those that ``tools`` declares; items may add more, see `offered`.
         tool_choice: as it came; it may name a tool that an item adds.
+        show_raw_messages: whether prompt and output are shown as the model has them (`raw_messages`).
         generate: False only remembers the input, for requests that go on from it (WebSocket mode).
         logprobs: whether log probabilities are shown; how many candidates is ``base.sampling.logprobs``.
         request_id: the client's own id for the response.
@@ -81,6 +82,7 @@ class ResponsesRequest:
     background: bool = False
     stream: bool = False
     logprobs: bool = False
+    show_raw_messages: bool = False
     generate: bool = True
     tools: OfferedTools = NO_OFFER
     tool_choice: Any = None
@@ -177,6 +179,7 @@ def responses_request_from(
         background=found.get("background", False),
         stream=found.get("stream", False),
         logprobs=logprobs,
+        show_raw_messages=found.get("enable_response_messages", False),
         generate=found.get("generate", True),
         tools=tools,
         tool_choice=obj.get("tool_choice"),
@@ -188,6 +191,9 @@ def responses_request_from(
 def _check_combinations(obj: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     if obj.get("prompt") is not None:
         raise UnsupportedFeature("Prompt templates are not supported.", param="prompt")
+    if obj.get("previous_input_messages") is not None:
+        problem = "'previous_input_messages' is not supported; put earlier turns into 'input'."
+        raise UnsupportedFeature(problem, param="previous_input_messages")
     if found.get("background") and not found.get("store", True):
         raise refuse("background", "can only be used when 'store' is true")
     if "conversation" in found and "previous_response_id" in found:
@@ -291,6 +297,7 @@ _READERS: dict[str, Reader] = {
     "background": boolean,
     "chat_template_kwargs": mapping,
     "conversation": _conversation,
+    "enable_response_messages": boolean,
     "generate": boolean,
     "include": array_of(one_of(_INCLUDABLE)),
     "include_reasoning": boolean,

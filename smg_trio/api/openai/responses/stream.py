@@ -85,6 +85,7 @@ class ResponseEventWriter:
         ):
             text = events[0].text
             item.pieces.append(text)
+            self._output.note_tokens(update)
             return encode_text(self._delta(text, "text", ""))
         written = []
         logprobs = ""
@@ -119,7 +120,7 @@ class ResponseEventWriter:
     def response(self, usage: Usage | None = None) -> dict[str, object]:
         """The response object as it is now: what is to be stored."""
         output = self._output
-        return response_value(self._answer, output.end, output.values(), usage, output.kv_transfer_params)
+        return response_value(self._answer, output.end, output.values(), usage, output.further())
 
     def _response(self, usage: Usage | None) -> str:
         return dump(self.response(usage))
