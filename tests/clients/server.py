@@ -1,4 +1,4 @@
-"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [embed]``.
+"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [embed] [alias=NAME]``.
 
 It prints its URL and runs until its stdin closes. Behind it is a fake engine without weights that does what the last
 user turn of its prompt tells it to, line by line:
@@ -29,8 +29,7 @@ from smg_trio.text.model_files import ModelText, load_model_text
 from tests.e2e.harness import MODEL, open_gateway
 
 WINDOW = 65536
-FURTHER_NAMES = ("gpt-6.2-sol",)
-"""What Codex calls its model unless told otherwise."""
+ALIAS = "alias="
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 _ORDER = re.compile(r"^(Think|Say|Call): ?(.*)$", re.MULTILINE)
 _CALL = re.compile(r"(\S+) (.*)")
@@ -70,8 +69,10 @@ def obedient(text: ModelText) -> Callable[[EngineRequest], Script]:
     return choose
 
 
-async def serve(*tasks: str) -> None:
-    """Run until stdin closes."""
+async def serve(*words: str) -> None:
+    """Run until stdin closes. `words`: the engine's tasks, and ``alias=NAME`` for further names of the model."""
+    tasks = tuple(word for word in words if not word.startswith(ALIAS))
+    aliases = [word.removeprefix(ALIAS) for word in words if word.startswith(ALIAS)]
     text = await trio.to_thread.run_sync(load_model_text, DEMO_MODEL)
     engine: dict[str, Any] = {"step_time_s": 0.0005, "max_model_len": WINDOW}
     if tasks:
@@ -84,7 +85,7 @@ async def serve(*tasks: str) -> None:
             model_config={"max_position_embeddings": WINDOW},
             tool_call_parser="hermes",
             reasoning_parser="qwen3",
-            model_alias=tuple(f"{name}={MODEL}" for name in FURTHER_NAMES),
+            model_alias=tuple(f"{name}={MODEL}" for name in aliases),
         ) as bench:
             print(bench.base_url, bench.model.directory, flush=True)
             await trio.to_thread.run_sync(sys.stdin.read)

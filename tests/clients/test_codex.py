@@ -1,7 +1,7 @@
 """Codex CLI as it is installed, told only where the gateway is.
 
 It talks over a WebSocket, first without a generation (a "prewarm"), and sends tools of every type: functions,
-namespaces, hosted ones. A model that it knows by name (`server.FURTHER_NAMES`) gets its tools in an item of the input,
+namespaces, hosted ones. A model that it knows by name (`CODEX_MODEL`) gets its tools in an item of the input,
 the shell as a custom tool with a grammar. Commands run outside Codex's own sandbox, which not every container allows.
 """
 
@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from .conftest import Served, run_command
-from .server import FURTHER_NAMES
 
 PACKAGE = "@openai/codex@0.171.0"
 MCP_SERVER = Path(__file__).parent / "codex" / "mcp_server.py"
@@ -44,13 +43,16 @@ class Codex:
         self._work.mkdir()
         self._home.mkdir()
 
-    def ask(self, prompt: str, model: str, *settings: str) -> str:
-        """What it printed, with the gateway's address as its only setting but for `settings`."""
+    def ask(self, prompt: str, model: str | None, *settings: str) -> str:
+        """What it printed, with the gateway's address as its only setting but for `model` and `settings`."""
         address = settings or (f"openai_base_url={json.dumps(self._url)}",)
         options = [word for setting in address for word in ("-c", setting)]
         command = [self._program, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
         said = run_command(
-            [*command, *options, "-m", model, prompt], self._work, CODEX_HOME=str(self._home), CODEX_API_KEY="none"
+            [*command, *options, *(["-m", model] if model else []), prompt],
+            self._work,
+            CODEX_HOME=str(self._home),
+            CODEX_API_KEY="none",
         )
         assert "ERROR" not in said
         assert "Reconnecting" not in said
@@ -81,9 +83,12 @@ def test_a_tool_of_an_mcp_server_is_called_by_its_namespace(agent: Codex, served
     assert "Oslo is in the north" in said
 
 
-def test_a_custom_tool_with_a_grammar_is_called_by_a_model_that_it_knows(agent: Codex) -> None:
+def test_a_custom_tool_with_a_grammar_is_called_by_a_model_that_it_knows(
+    codex: str, renamed: Served, tmp_path: Path
+) -> None:
+    agent = Codex(codex, renamed.v1, tmp_path)
     script = 'const run = await tools.exec_command({cmd: "echo ran-$((40 + 2))"}); text(run.output);'
-    said = agent.ask(f"Call: functions__exec {json.dumps({'input': script})}", FURTHER_NAMES[0])
+    said = agent.ask(f"Call: functions__exec {json.dumps({'input': script})}", None)
     assert "The tool says: Script completed" in said
     assert "ran-42" in said
 

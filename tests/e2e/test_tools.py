@@ -394,3 +394,14 @@ async def test_usage_counts_every_token_of_a_call(tmp_path: Path) -> None:
         said = await ask(bench, tools=[T])
         assert said.usage["completion_tokens"] == len(ids) + 1
         assert said.usage["prompt_tokens"] == len(bench.engine.received[-1].prompt_token_ids)
+
+
+@pytest.mark.parametrize("parser", ["pythonic", "llama4_pythonic"])
+async def test_llama_4s_frame_around_a_call_never_shows(tmp_path: Path, parser: str) -> None:
+    markers = ("<|python_start|>", "<|python_end|>")
+    call = '<|python_start|>[get_weather(city="Oslo", days=2)]<|python_end|>'
+    async with open_gateway(tmp_path, ANY, tool_call_parser=parser, special_tokens=markers) as bench:
+        for before, after in (("", ""), ("I look.", ""), ("", "There."), ("I look.", "There.")):
+            said = await ask_swept(bench, before + call + after, tools=TOOLS)
+            assert said.content == before + after
+            assert said.calls == [("get_weather", '{"city": "Oslo", "days": 2}')]
