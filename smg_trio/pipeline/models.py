@@ -82,15 +82,26 @@ class ModelCatalog:
             for name in [name for name, model in names.items() if model.model_id == model_id]:
                 del names[name]
 
-    def find(self, name: str) -> ServedModel:
-        """The model of that name; "" means the only one. Raises ModelNotFound, TokenizerNotRegistered."""
-        if not name:
-            models = list(self)
-            if len(models) + len(self._awaited) == 1:
-                name = (models or self.all_awaited())[0].model_id
+    def find(self, name: str, *, stands_in_for: str | None = None) -> ServedModel:
+        """The model of that name; "" means the only one.
+
+        Args:
+            name: as the client wrote it.
+            stands_in_for: names that begin so mean the only model as well, if they are not known.
+
+        Raises:
+            ModelNotFound: nothing is served under the name.
+            TokenizerNotRegistered: its files are not there yet.
+        """
         found = self._by_name.get(name) or self._adapted.get(name)
         if found is not None:
             return found
+        if not name or (stands_in_for is not None and name.startswith(stands_in_for) and self.awaited(name) is None):
+            models = list(self)
+            if len(models) + len(self._awaited) == 1:
+                if models:
+                    return models[0]
+                name = self.all_awaited()[0].model_id
         awaited = self.awaited(name)
         if awaited is not None:
             raise TokenizerNotRegistered(name, awaited.state())

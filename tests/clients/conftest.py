@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,6 @@ from tests.e2e.harness import MODEL
 SWITCH = "SMG_TRIO_CLIENTS"
 ROOT = Path(__file__).parents[2]
 COMMAND_LIMIT_S = 300
-CODEX_MODEL = "gpt-6.2-sol"
-"""What Codex 0.171 calls its model unless told otherwise."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,8 +49,8 @@ class Served:
 
 
 @contextmanager
-def _server(*words: str) -> Iterator[Served]:
-    command = [sys.executable, "-m", "tests.clients.server", *words]
+def _server(*tasks: str) -> Iterator[Served]:
+    command = [sys.executable, "-m", "tests.clients.server", *tasks]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         words = process.stdout.readline().split()
@@ -73,13 +71,6 @@ def served() -> Iterator[Served]:
     """A gateway whose engine generates."""
     with _server() as served:
         yield served
-
-
-@pytest.fixture(scope="session")
-def renamed() -> Iterator[Served]:
-    """A gateway whose model goes by the name that Codex asks for as well."""
-    with _server(f"alias={CODEX_MODEL}") as served:
-        yield replace(served, model=CODEX_MODEL)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [embed] [alias=NAME]``.
+"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [embed]``.
 
 It prints its URL and runs until its stdin closes. Behind it is a fake engine without weights that does what the last
 user turn of its prompt tells it to, line by line:
@@ -26,10 +26,9 @@ from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.demo import DEMO_MODEL
 from smg_trio.testing.script import Script, text_script
 from smg_trio.text.model_files import ModelText, load_model_text
-from tests.e2e.harness import MODEL, open_gateway
+from tests.e2e.harness import open_gateway
 
 WINDOW = 65536
-ALIAS = "alias="
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 _ORDER = re.compile(r"^(Think|Say|Call): ?(.*)$", re.MULTILINE)
 _CALL = re.compile(r"(\S+) (.*)")
@@ -69,10 +68,8 @@ def obedient(text: ModelText) -> Callable[[EngineRequest], Script]:
     return choose
 
 
-async def serve(*words: str) -> None:
-    """Run until stdin closes. `words`: the engine's tasks, and ``alias=NAME`` for further names of the model."""
-    tasks = tuple(word for word in words if not word.startswith(ALIAS))
-    aliases = [word.removeprefix(ALIAS) for word in words if word.startswith(ALIAS)]
+async def serve(*tasks: str) -> None:
+    """Run until stdin closes."""
     text = await trio.to_thread.run_sync(load_model_text, DEMO_MODEL)
     engine: dict[str, Any] = {"step_time_s": 0.0005, "max_model_len": WINDOW}
     if tasks:
@@ -85,7 +82,6 @@ async def serve(*words: str) -> None:
             model_config={"max_position_embeddings": WINDOW},
             tool_call_parser="hermes",
             reasoning_parser="qwen3",
-            model_alias=tuple(f"{name}={MODEL}" for name in aliases),
         ) as bench:
             print(bench.base_url, bench.model.directory, flush=True)
             await trio.to_thread.run_sync(sys.stdin.read)

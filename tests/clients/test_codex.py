@@ -1,8 +1,9 @@
 """Codex CLI as it is installed, told only where the gateway is.
 
 It talks over a WebSocket, first without a generation (a "prewarm"), and sends tools of every type: functions,
-namespaces, hosted ones. A model that it knows by name (`CODEX_MODEL`) gets its tools in an item of the input,
-the shell as a custom tool with a grammar. Commands run outside Codex's own sandbox, which not every container allows.
+namespaces, hosted ones. Unless it is told of another model it asks for one of OpenAI's, which gets its tools in an item
+of the input, the shell as a custom tool with a grammar. Commands run outside Codex's own sandbox, which not every
+container allows.
 """
 
 from __future__ import annotations
@@ -83,14 +84,16 @@ def test_a_tool_of_an_mcp_server_is_called_by_its_namespace(agent: Codex, served
     assert "Oslo is in the north" in said
 
 
-def test_a_custom_tool_with_a_grammar_is_called_by_a_model_that_it_knows(
-    codex: str, renamed: Served, tmp_path: Path
-) -> None:
-    agent = Codex(codex, renamed.v1, tmp_path)
+def test_without_any_other_setting_its_custom_tool_with_a_grammar_is_called(agent: Codex) -> None:
     script = 'const run = await tools.exec_command({cmd: "echo ran-$((40 + 2))"}); text(run.output);'
     said = agent.ask(f"Call: functions__exec {json.dumps({'input': script})}", None)
     assert "The tool says: Script completed" in said
     assert "ran-42" in said
+
+
+def test_an_agent_of_its_own_is_started(agent: Codex) -> None:
+    task = json.dumps({"task_name": "helper", "message": "Say: from the helper"})
+    assert "/root/helper" in agent.ask(f"Call: collaboration__spawn_agent {task}", None)
 
 
 def test_a_thought_and_a_call_over_server_sent_events(agent: Codex, served: Served) -> None:

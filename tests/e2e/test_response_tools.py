@@ -225,3 +225,11 @@ async def test_prompt_and_output_are_shown_as_the_model_has_them_on_request(tmp_
         body = {"model": MODEL, "input": "hi", "previous_input_messages": [{"role": "user", "content": "x"}]}
         answer = await bench.http.post("/v1/responses", json=body)
         assert error_of(answer, 400)["param"] == "previous_input_messages"
+
+
+async def test_a_name_of_openais_means_the_only_model(tmp_path: Path) -> None:
+    async with open_bench(tmp_path) as bench:
+        answer = await whole(bench, model="gpt-6.2-sol")
+        assert answer["model"] == "gpt-6.2-sol"
+        refused = await bench.http.post("/v1/responses", json={"model": "other", "input": "hi"})
+        assert error_of(refused, 404)["code"] == "model_not_found"

@@ -56,3 +56,16 @@ def test_an_adapter_is_a_model_of_its_own_name_with_the_id_of_the_one_it_adapts(
     catalog.remove_adapter("poet")
     with pytest.raises(ModelNotFound):
         catalog.find("poet")
+
+
+def test_a_single_model_stands_in_for_names_that_begin_so() -> None:
+    catalog = ModelCatalog()
+    catalog.add(model("a", "b"))
+    assert catalog.find("claude-x", stands_in_for="claude-").model_id == "a"
+    for name, start in (("claude-x", None), ("gpt", "claude-")):
+        with pytest.raises(ModelNotFound):
+            catalog.find(name, stands_in_for=start)
+    catalog.add(model("claude-x"))
+    assert catalog.find("claude-x", stands_in_for="claude-").model_id == "claude-x"
+    with pytest.raises(ModelNotFound):
+        catalog.find("claude-y", stands_in_for="claude-")

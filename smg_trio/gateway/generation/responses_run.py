@@ -29,6 +29,9 @@ from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
 
 logger = logging.getLogger("smg_trio.gateway")
 
+OPENAI_MODELS = "gpt-"
+"""How the names of OpenAI's models begin: Codex asks for one of them unless told otherwise, and for others in further
+threads, whatever server it talks to. Where a single model is served, that is what they mean."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
@@ -99,7 +102,7 @@ class ResponsesRun:
             gateway.notes.once(
                 f"Responses tools of type {kind} cannot run on this server and are not offered to models"
             )
-        model = gateway.catalog.find(chat.model)
+        model = gateway.catalog.find(chat.model, stands_in_for=OPENAI_MODELS)
         prepared = None
         if asked.generate:
             prepared = await gateway.preparer.chat(

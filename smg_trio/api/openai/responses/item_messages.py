@@ -25,6 +25,8 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
             _turn(messages).setdefault("tool_calls", []).append(_call(item))
         elif kind == "reasoning":
             _say(messages, "reasoning", _joined(item.get("content") or item["summary"]))
+        elif kind == "agent_message":
+            messages.append({"role": "user", "content": _joined(item["content"])})
         elif item["role"] == "assistant":
             _say(messages, "content", _joined(item["content"]))
         else:

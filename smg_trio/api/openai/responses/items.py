@@ -229,6 +229,22 @@ def _configuration_update(item: Item, param: str, make_id: MakeId) -> Item:
     return {"id": _id(item, param, make_id, "cu"), **read_configuration_update(item, param)}
 
 
+def _agent_message(item: Item, param: str, make_id: MakeId) -> Item:
+    parts = []
+    for index, part in enumerate(array(item.get("content"), f"{param}.content")):
+        path = f"{param}.content[{index}]"
+        if mapping(part, path).get("type") == "encrypted_content":
+            part = {"type": "input_text", "text": required(part, "encrypted_content", string, path)}
+        parts.append(_part(part, path, "input_text"))
+    return {
+        "id": _id(item, param, make_id, "amsg"),
+        "type": "agent_message",
+        "author": take(item, "author", string, prefix=f"{param}."),
+        "recipient": take(item, "recipient", string, prefix=f"{param}."),
+        "content": parts,
+    }
+
+
 def _item_reference(item: Item, param: str, make_id: MakeId) -> Item:
     return {"type": "item_reference", "id": required(item, "id", filled_string, param)}
 
@@ -246,6 +262,7 @@ _ITEM_READERS: Final[Mapping[str, Callable[[Item, str, MakeId], Item]]] = {
     "custom_tool_call_output": _custom_tool_call_output,
     "reasoning": _reasoning,
     "item_reference": _item_reference,
+    "agent_message": _agent_message,
     "additional_tools": _additional_tools,
     "tool_search_call": _tool_search_call,
     "tool_search_output": _tool_search_output,

@@ -253,9 +253,24 @@ def test_a_later_item_replaces_tools_and_settings_of_an_earlier_one() -> None:
     assert request.chat().sampling.structured_output is None
 
 
+def test_what_another_agent_wrote_is_a_message_to_this_one() -> None:
+    """Codex hands on what a model wrote into an argument that OpenAI's models write encrypted."""
+    content = [
+        {"type": "input_text", "text": "Sender: /root\nPayload:\n"},
+        {"type": "encrypted_content", "encrypted_content": "Look."},
+    ]
+    item = {"type": "agent_message", "author": "/root", "recipient": "/root/helper", "content": content}
+    assert parse(input=[item]).chat().messages == [{"role": "user", "content": "Sender: /root\nPayload:\nLook."}]
+
+
 @pytest.mark.parametrize(
     ("item", "param"),
     [
+        ({"type": "agent_message", "content": "x"}, "input[0].content"),
+        (
+            {"type": "agent_message", "content": [{"type": "encrypted_content"}]},
+            "input[0].content[0].encrypted_content",
+        ),
         ({"type": "additional_tools", "tools": [{"type": "function"}]}, "input[0].tools[0].name"),
         ({"type": "configuration_update", "reasoning": {"effort": "huge"}}, "input[0].reasoning.effort"),
         ({"type": "configuration_update", "text": {"format": {"type": "x"}}}, "input[0].text.format.type"),
