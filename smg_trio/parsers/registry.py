@@ -12,17 +12,12 @@ from functools import lru_cache
 from smg_trio.core.errors import ConfigError
 from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.base import ScriptParser, ToolParser, ToolSchemas
-from smg_trio.parsers.families import (
-    AUTOMATIC,
-    PASSTHROUGH,
+from smg_trio.parsers.families import AUTOMATIC, PASSTHROUGH, TOOL_ALIASES, TOOL_MODELS, TOOL_PARSERS, TOOL_TEMPLATES
+from smg_trio.parsers.reasoning.families import (
     REASONING_ALIASES,
     REASONING_FORMATS,
     REASONING_MODELS,
     REASONING_TEMPLATES,
-    TOOL_ALIASES,
-    TOOL_MODELS,
-    TOOL_PARSERS,
-    TOOL_TEMPLATES,
 )
 from smg_trio.parsers.reasoning.think import SuffixedThinkParser, ThinkFormat, ThinkParser
 

@@ -38,7 +38,8 @@ from smg_trio.http.h1.framing import ChunkedBody, HeadFinder
 from smg_trio.http.h1.head import read_head
 from smg_trio.http.h1.parsers import H11HeadParser, HttptoolsHeadParser
 from smg_trio.http.settings import ServerLimits
-from smg_trio.parsers.families import REASONING_FORMATS, TOOL_PARSERS
+from smg_trio.parsers.families import TOOL_PARSERS
+from smg_trio.parsers.reasoning.families import REASONING_FORMATS
 from smg_trio.parsers.registry import make_answer_parser
 from smg_trio.wire.codec import codec_for
 from smg_trio.wire.handshake import decode_handshake, decode_registration, rank_of_identity

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from smg_trio.core.events import ParserEvent, ToolCallArguments, ToolCallStart
 from smg_trio.parsers.base import MOST_ATTEMPTS
 from smg_trio.parsers.call_frames import FRAMES
-from smg_trio.parsers.families import REASONING_ALIASES, REASONING_FORMATS, TOOL_ALIASES, TOOL_PARSERS
+from smg_trio.parsers.families import TOOL_ALIASES, TOOL_PARSERS
+from smg_trio.parsers.reasoning.families import REASONING_ALIASES, REASONING_FORMATS
 from smg_trio.parsers.registry import make_answer_parser, make_reasoning_parser, make_tool_parser
 from smg_trio.parsers.text_cursor import TextCursor
 from tests.parsers.sweep import Folded, corpus, every, run

@@ -6,7 +6,8 @@ import pytest
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.events import ContentDelta
-from smg_trio.parsers.families import REASONING_FORMATS, TOOL_PARSERS
+from smg_trio.parsers.families import TOOL_PARSERS
+from smg_trio.parsers.reasoning.families import REASONING_FORMATS
 from smg_trio.parsers.registry import (
     choose_reasoning_parser,
     choose_tool_parser,
@@ -48,6 +49,10 @@ VLLM_REASONING = """
 @pytest.mark.parametrize(
     ("model", "tool", "reasoning"),
     [
+        ("Muse-Spark-1.2", "muse", "muse"),
+        ("step-5", "step5", "deepseek_r1"),
+        ("IQuest-Q1", "iquest", None),
+        ("DeepSeek-V4.1-Flash", "deepseek_v41", "deepseek_v4"),
         ("Qwen/Qwen3-8B", "qwen", "qwen3"),
         ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen_xml", "qwen3"),
         ("deepseek-ai/DeepSeek-R1", "deepseek", "deepseek_r1"),
