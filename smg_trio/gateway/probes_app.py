@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from smg_trio.core.errors import ClientFault, NotFound
+from smg_trio.gateway.asgi_responses import headers_of, method_of, send_refusal, send_whole
 from smg_trio.gateway.endpoints.probes import liveness, readiness
+from smg_trio.gateway.handling import request_id_of
 from smg_trio.gateway.http import Request
+from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.state import Gateway
 from smg_trio.http.asgi import Receive, Scope, Send
 
 _PROBES: Final = {"/liveness": liveness, "/readiness": readiness, "/health": liveness}
-_NOT_FOUND: Final = (
-    b'{"error":{"message":"Only GET /liveness, /readiness and /health are served here.",'
-    b'"type":"invalid_request_error","param":null,"code":"not_found"}}'
-)
 
 
 class ProbesApp:
@@ -24,15 +24,14 @@ class ProbesApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3."""
-        if scope["type"] != "http":
+        method, path, headers = method_of(scope), scope["path"], headers_of(scope)
+        probe = _PROBES.get(path) if method in ("GET", "HEAD") else None
+        if probe is None:
+            fault: ClientFault = NotFound("Only GET /liveness, /readiness and /health are served here.")
+            await send_refusal(send, method, refuse(self._gateway, fault, method, path, headers))
             return
-        probe = _PROBES.get(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
-        status, body, kind = 404, _NOT_FOUND, "application/json"
-        if probe is not None:
-            request = Request(method=scope["method"], path=scope["path"], headers={}, request_id="")
-            response = await probe(self._gateway, request)
-            assert isinstance(response.body, bytes), "probes answer in one piece"
-            status, body, kind = response.status, response.body, dict(response.headers)["content-type"]
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        request_id = request_id_of(headers, self._gateway.settings.request_id_headers)[0]
+        response = await probe(self._gateway, Request(method=method, path=path, headers=headers, request_id=request_id))
+        assert isinstance(response.body, bytes), "probes answer in one piece"
+        response.headers.append(("x-request-id", request_id))
+        await send_whole(send, response, response.body, [])
