@@ -41,7 +41,7 @@ async def test_probes_have_a_port_of_their_own_with_nothing_else(tmp_path: Path)
         assert ok(await probes.get("/health")).text == "OK"
         ready = ok(await probes.get("/readiness")).json()
         assert (ready["status"], ready["healthy_workers"]) == ("ready", 1)
-        for path in ("/v1/models", "/metrics", "/workers"):
+        for path in ("/v1/models", "/metrics", "/dashboard"):
             assert error_of(await probes.get(path), 404)["code"] == "not_found"
         error_of(await probes.post("/readiness"), 404)
         bench.kill(bench.engine)
