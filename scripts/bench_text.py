@@ -33,7 +33,7 @@ TOKENS = 400
 
 def render(template: ChatTemplate, messages: list[dict[str, str]]) -> str:
     """A prompt, as a request pays for it."""
-    return template.render(template.prepare(messages))
+    return template.render(template.fit(messages).messages)
 
 
 def encode_by_library(tokenizer: Tokenizer, prompt: str) -> list[int]:

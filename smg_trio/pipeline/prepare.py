@@ -17,7 +17,7 @@ from smg_trio.api.openai.chat.request import ChatRequest
 from smg_trio.api.openai.completions.request import CompletionRequest
 from smg_trio.api.parameters.constraints import MAX_CONSTRAINT_WEIGHT
 from smg_trio.api.parameters.sampling import SamplingFields
-from smg_trio.core.errors import ConfigError, ContextLengthExceeded, InvalidRequest, UnsupportedFeature
+from smg_trio.core.errors import ContextLengthExceeded, InvalidRequest
 from smg_trio.core.heavy_json import NODE_WEIGHT, is_heavy, weight
 from smg_trio.core.records import record
 from smg_trio.core.requests import SamplingParams, StructuredOutput
@@ -25,10 +25,12 @@ from smg_trio.parsers.plan import AnswerPlan
 from smg_trio.pipeline.decode import DecodeOptions
 from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.models import ServedModel
-from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat, template_arguments
+from smg_trio.pipeline.notes import Notes
+from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat
+from smg_trio.pipeline.rendering import check_sizes, model_template, render_chat, request_template
 from smg_trio.pipeline.sampling import resolve_sampling
 from smg_trio.pipeline.token_budget import MAX_TEXT_TOKENS, TokenBudget
-from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
+from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.mistral_chat import MistralChat
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
 
@@ -38,9 +40,6 @@ _IDS_PER_CHAR = 32
 
 TEXT_THREADS = 2
 """Long inputs tokenized at the same time; more would only slow each other and the loop down."""
-MAX_TOOLS_WEIGHT = 2_000_000
-"""Characters of all tools, and of all template arguments: a template may print each of them in one go, which holds the
-loop for 20 ms."""
 
 
 @record
@@ -98,6 +97,7 @@ class Preparer:
         """`cache_bytes`: for the `EncodingCache`, which is kept as `encodings`; 0 for none."""
         self._limiter = trio.CapacityLimiter(text_threads)
         self.encodings = EncodingCache(cache_bytes)
+        self._notes = Notes()
 
     async def read(self, body: bytes, parse: Callable[..., Result], *arguments: Any) -> Result:
         """What ``parse(body, *arguments)`` returns; a body that would hold the loop is parsed in a thread.
@@ -126,11 +126,34 @@ class Preparer:
 
         With `max_model_len`, text that cannot fit it is refused before it is tokenized.
         """
-        template = _template_of(request, model)
+        template = await self._template(request, model)
         room = _room(request, model, max_model_len)
         size = _size_of_chat(request)
-        work = functools.partial(_render_and_encode, request, model, template, room, self.encodings, size)
+        work = functools.partial(self._render_and_encode, request, model, template, room, size)
         return await self.off_loop_if_long(size, work)
+
+    async def _template(self, request: ChatRequest, model: ServedModel) -> ChatTemplate | MistralChat:
+        if request.chat_template is None:
+            return model_template(request, model)
+        work = functools.partial(request_template, request, model)
+        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+
+    def _render_and_encode(
+        self,
+        request: ChatRequest,
+        model: ServedModel,
+        template: ChatTemplate | MistralChat,
+        room: TokenBudget,
+        size: int,
+    ) -> PreparedPrompt:
+        if size > INLINE_ENCODE_CHARS:
+            check_sizes(request)
+        if isinstance(template, MistralChat):
+            return _encode_officially(request, model, template, room, size)
+        text, notes = render_chat(request, template)
+        if notes:
+            self._notes.once(notes, f"model {model.model_id}")
+        return _encode(text, request, model, room, self.encodings)
 
     async def chat(
         self,
@@ -142,12 +165,12 @@ class Preparer:
         hints: EngineHints = NO_HINTS,
     ) -> PreparedRequest:
         """Prepare a chat request for an engine with a context window of `max_model_len` tokens."""
-        template = _template_of(request, model)
+        template = await self._template(request, model)
         room = _room(request, model, max_model_len)
         size = _size_of_chat(request)
 
         def work() -> PreparedRequest:
-            prompt = _render_and_encode(request, model, template, room, self.encodings, size)
+            prompt = self._render_and_encode(request, model, template, room, size)
             plan = plan_chat(request, model, prompt.text or "")
             fields = request.sampling
             if plan.structured_output is not fields.structured_output:
@@ -275,42 +298,9 @@ def _constraint_param(fields: SamplingFields) -> str:
     return "response_format" if fields.structured_output.kind in ("json", "json_object") else "structured_outputs"
 
 
-def _template_of(request: ChatRequest, model: ServedModel) -> ChatTemplate | MistralChat:
-    if request.chat_template is not None:
-        try:
-            return ChatTemplate(request.chat_template, model.text.tokenizer.special_tokens)
-        except ConfigError as error:
-            raise InvalidRequest(error.problem, param="chat_template") from None
-    template = model.text.template_for(tools=bool(request.tools))
-    if template is None:
-        raise UnsupportedFeature(
-            f"The model `{model.model_id}` has no chat template, so it cannot hold a conversation. "
-            + (model.text.no_chat or "Use /v1/completions, or start the gateway with --chat-template."),
-            param="messages",
-        )
-    return template
-
-
-def _render_and_encode(
-    request: ChatRequest,
-    model: ServedModel,
-    template: ChatTemplate | MistralChat,
-    room: TokenBudget,
-    encodings: EncodingCache,
-    size: int,
+def _encode(
+    text: str, request: ChatRequest, model: ServedModel, room: TokenBudget, encodings: EncodingCache
 ) -> PreparedPrompt:
-    if size > INLINE_ENCODE_CHARS:
-        _check_sizes(request)
-    if isinstance(template, MistralChat):
-        return _encode_officially(request, model, template, room, size)
-    text = template.render(
-        template.prepare(request.messages),
-        tools=request.tools or None,
-        documents=request.documents,
-        add_generation_prompt=request.add_generation_prompt,
-        continue_final_message=request.continue_final_message,
-        kwargs=template_arguments(request, template),
-    )
     room.check(text, model, "messages")
     tokenizer = model.text.tokenizer
     if request.add_special_tokens:  # which ones, is a question to the whole text
@@ -344,17 +334,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping | list):
         for member in value.values() if isinstance(value, Mapping) else value:
             yield from _texts(member)
-
-
-def _check_sizes(request: ChatRequest) -> None:
-    if weight(request.tools, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
-        raise InvalidRequest(f"The tools are larger than {MAX_TOOLS_WEIGHT} characters.", param="tools")
-    if weight(request.chat_template_kwargs, MAX_TOOLS_WEIGHT) > MAX_TOOLS_WEIGHT:
-        raise InvalidRequest(
-            f"The template arguments are larger than {MAX_TOOLS_WEIGHT} characters.", param="chat_template_kwargs"
-        )
-    if weight(request.messages, MAX_RENDERED_CHARS) > MAX_RENDERED_CHARS:
-        raise InvalidRequest(f"The messages are larger than {MAX_RENDERED_CHARS} characters.", param="messages")
 
 
 def _encode_prompts(request: CompletionRequest, model: ServedModel, room: TokenBudget) -> list[PreparedPrompt]:

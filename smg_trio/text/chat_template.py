@@ -12,7 +12,8 @@ tools, template arguments) is data to it, and the lengths of both ends are bound
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -26,8 +27,11 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from smg_trio.core.errors import ConfigError, InvalidRequest
-from smg_trio.text.content_format import ContentFormat, detect_content_format
-from smg_trio.text.messages import TextParts, normalise_messages, with_readable_arguments
+from smg_trio.text.content_format import detect_content_format
+from smg_trio.text.conversation import Fitted, fit
+from smg_trio.text.message_forms import TextParts, fit_tools
+from smg_trio.text.template_probes import find_traits
+from smg_trio.text.template_traits import TemplateTraits
 
 MAX_RENDERED_CHARS: Final = 16_000_000
 """Bound on a rendered prompt; four times the text of the longest context windows served today."""
@@ -64,6 +68,7 @@ _SAFE_TEXT_METHODS: Final = frozenset(
 )
 
 
+_OWN_LIST_METHODS: Final = frozenset(("append", "extend", "pop"))
 _MAX_POWER_BITS: Final = 4_096
 
 
@@ -75,11 +80,15 @@ def _repeated(left: Any, right: Any) -> int:
     return count * len(repeated) if isinstance(count, int) and isinstance(repeated, (str, list, tuple)) else 0
 
 
+class _Given(list[Any]):
+    """A list that comes from outside the template, which must not change it."""
+
+
 class _Sandbox(ImmutableSandboxedEnvironment):
     """The library's immutable sandbox, quicker at what templates do most: ``message.role``, ``content.strip()``.
 
     The library tries the attribute first, and only when that has failed with an exception the key; and it asks of every
-    attribute whether it could change a list, a dict or a set.
+    attribute whether it could change a list, a dict or a set. A template may change lists of its own: some do.
     """
 
     intercepted_binops = frozenset({"*", "**"})
@@ -92,6 +101,10 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "*" and _repeated(left, right) > MAX_RENDERED_CHARS:
             raise OverflowError("a repetition is too long")
         return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """What a template may use of an object."""
+        return (attr in _OWN_LIST_METHODS and type(obj) is list) or super().is_safe_attribute(obj, attr, value)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:
@@ -108,7 +121,21 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+        default=_plain,
+    )
+
+
+def _plain(value: Any) -> list[Any]:
+    """What filters like ``map`` give, as JSON; raises TypeError for what is no list."""
+    if isinstance(value, Generator):
+        return list(value)
+    raise TypeError("a value that is not JSON")
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -120,10 +147,9 @@ class ChatTemplate:
 
     Attributes:
         source: the template text.
-        content_format: how it wants message content.
         referenced_variables: names it reads from outside: which template arguments can have an effect.
-        knows_developer_role: whether it names the ``developer`` role; if not, such messages are given to
-            it as ``system`` ones.
+        traits: what conversations it takes, and in which form; found out by rendering when first asked for, which
+            takes 5 to 40 ms.
         thinking_toggle: its thinking switch, or None; found when first asked for.
     """
 
@@ -162,17 +188,37 @@ class ChatTemplate:
             **environment.globals,
             **{name: text for name, text in special_tokens.items() if text is not None},
         }
-        self.content_format: ContentFormat = detect_content_format(tree)
+        self._content_format = detect_content_format(tree)
         self.referenced_variables = frozenset(meta.find_undeclared_variables(tree))
-        self.knows_developer_role = "'developer'" in source or '"developer"' in source
 
-    def prepare(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Request messages in the form this template wants (`normalise_messages` with what it knows).
+    @cached_property
+    def traits(self) -> TemplateTraits:
+        """See `ChatTemplate`."""
+        names_developer = "'developer'" in self.source or '"developer"' in self.source
+        return find_traits(self._render_probe, self._content_format, names_developer=names_developer)
+
+    def find_traits(self) -> None:
+        """Find `traits` now rather than with the first conversation."""
+        self.traits  # noqa: B018
+
+    def _render_probe(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, thinking: bool
+    ) -> str:
+        toggle = self.thinking_toggle if thinking else None
+        return self.render(messages, tools=tools, kwargs=None if toggle is None else {toggle.key: True})
+
+    def fit(self, messages: Sequence[Mapping[str, Any]], *, has_tools: bool = False) -> Fitted:
+        """Request messages in the form this template takes, see `conversation.fit`.
 
         Raises:
-            InvalidRequest: a message or content part that cannot be given to a template.
+            InvalidRequest: a content part that cannot be given to a template.
+            UnsupportedFeature: a content part that holds media.
         """
-        return normalise_messages(messages, self.content_format, developer_role=self.knows_developer_role)
+        return fit(messages, self.traits, has_tools=has_tools)
+
+    def fit_tools(self, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
+        """Tool definitions in the form this template takes, see `message_forms.fit_tools`."""
+        return fit_tools(tools, self.traits)
 
     def render(
         self,
@@ -187,8 +233,8 @@ class ChatTemplate:
         """The prompt text.
 
         Args:
-            messages: what `prepare` returned.
-            tools: tool definitions, or None; an empty list stays an empty list.
+            messages: what `fit` returned.
+            tools: what `fit_tools` returned.
             documents: documents for retrieval templates.
             add_generation_prompt: open the assistant's turn at the end.
             continue_final_message: end inside the last message instead, so that the model goes on with it.
@@ -199,7 +245,7 @@ class ChatTemplate:
                 render it, or the outcome is too long; ``param`` names the field at fault.
         """
         context = {**self._names, **_checked(kwargs)} if kwargs else self._names.copy()
-        context["tools"] = tools
+        context["tools"] = None if tools is None else _Given(tools)
         context["documents"] = documents
         context["add_generation_prompt"] = add_generation_prompt
         if not continue_final_message:
@@ -215,14 +261,11 @@ class ChatTemplate:
         try:
             return self._generate(messages, context)
         except Exception as error:  # a template can raise anything; all of it is about this conversation
-            readable = with_readable_arguments(messages)
-            if readable is None or isinstance(error, InvalidRequest):
-                raise _as_invalid_request(error) from None
-        return self._render(readable, context)
+            raise _as_invalid_request(error) from None
 
     def _generate(self, messages: Sequence[Mapping[str, Any]], context: dict[str, Any]) -> str:
         # What the library's `Template.generate` does, without gathering the same names for every rendering.
-        names = {**context, "messages": messages}
+        names = {**context, "messages": _Given(messages)}
         size, parts = 0, []
         for part in self._pieces(Context(self._environment, names, None, self._blocks)):
             size += len(part)
@@ -259,8 +302,9 @@ class ChatTemplate:
         return None
 
     def _probe(self, kwargs: Mapping[str, Any]) -> str | None:
+        content: Any = "Hi" if self._content_format == "string" else TextParts([{"type": "text", "text": "Hi"}])
         try:
-            return self.render(self.prepare([{"role": "user", "content": "Hi"}]), kwargs=kwargs)
+            return self.render([{"role": "user", "content": content}], kwargs=kwargs)
         except InvalidRequest:
             return None
 
@@ -285,7 +329,12 @@ def _as_invalid_request(error: Exception) -> InvalidRequest:
         return error
     if type(error) is jinja2.TemplateError:
         return InvalidRequest(str(error), param="messages")
-    return InvalidRequest(f"The chat template cannot render these messages: {error}", param="messages")
+    reason = _OWN_LISTS.sub("list", str(error))
+    return InvalidRequest(f"The chat template cannot render these messages: {reason}", param="messages")
+
+
+_OWN_LISTS: Final = re.compile(rf"(?:[\w.]+\.)?\b(?:{TextParts.__name__}|{_Given.__name__})\b")
+"""How an interpreter's message names our kinds of list."""
 
 
 def _mark_final_text(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], str]:

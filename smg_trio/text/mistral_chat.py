@@ -19,7 +19,9 @@ from typing import Any, Final, NamedTuple
 import tokenizers
 
 from smg_trio.core.errors import ConfigError, InvalidRequest
-from smg_trio.text.messages import normalise_messages
+from smg_trio.text.conversation import fit
+from smg_trio.text.message_forms import normalise
+from smg_trio.text.template_traits import TemplateTraits
 from smg_trio.text.tokenizer import Tokenizer
 
 _ID_CHARS: Final = 9
@@ -27,6 +29,25 @@ _ID_ALPHABET: Final = string.ascii_letters + string.digits
 _MARKS: Final = {"[TOOL_CALLS]": 2, "[ARGS]": 11, "[THINK]": 13}
 """Control tokens of answers, and the versions that they are used since."""
 _EFFORT_VERSION: Final = 15
+
+
+_AS_SENT: Final = TemplateTraits(content="openai", developer=True, arguments="text")
+_STRICT_ORDER: Final = TemplateTraits(
+    content="openai",
+    system="first",
+    consecutive_users=False,
+    consecutive_assistants=False,
+    assistant_first=False,
+    needs_user=True,
+    user_after_result=False,
+    empty_turn="OK.",
+    arguments="text",
+    results_apart=False,
+)
+
+
+class _LibraryRefusal(Exception):
+    """The library does not take the conversation; in its words."""
 
 
 class EncodedChat(NamedTuple):
@@ -112,22 +133,38 @@ class MistralChat:
             UnsupportedFeature: a content part that holds media.
         """
         self._check_end(messages, add_generation_prompt, continue_final_message)
-        checked = normalise_messages(messages, "openai", developer_role=True)
-        prepared = [
-            self._prepared(message, seen.get("reasoning")) for message, seen in zip(messages, checked, strict=True)
-        ]
-        more = {"reasoning_effort": reasoning_effort} if reasoning_effort and self.version >= _EFFORT_VERSION else {}
+        more: dict[str, Any] = {"continue_final_message": continue_final_message}
+        if tools:
+            more["tools"] = [_tool(tool) for tool in tools]
+        if reasoning_effort and self.version >= _EFFORT_VERSION:
+            more["reasoning_effort"] = reasoning_effort
         try:
-            request = self._library.ChatCompletionRequest.from_openai(
-                messages=prepared,
-                tools=[_tool(tool) for tool in tools] if tools else None,
-                continue_final_message=continue_final_message,
-                **more,
-            )
-            ids = list(self._encoder.encode_chat_completion(request).tokens)
-        except Exception as error:  # all of it is about this conversation, AssertionError among it
-            raise InvalidRequest(f"The conversation cannot be encoded: {_reason(error)}", param="messages") from None
+            ids = self._ids(self._as_sent(messages), more)
+        except _LibraryRefusal as refusal:
+            # The order of turns, mostly: what the API takes and a chat template is given in another form.
+            try:
+                ids = self._ids(self._fitted(messages, has_tools=bool(tools)), more)
+            except _LibraryRefusal:
+                message = f"The conversation cannot be encoded: {refusal}"
+                raise InvalidRequest(message, param="messages") from None
         return EncodedChat(ids, self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def _ids(self, messages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> list[int]:
+        try:
+            request = self._library.ChatCompletionRequest.from_openai(messages=messages, **more)
+            return list(self._encoder.encode_chat_completion(request).tokens)
+        except Exception as error:  # all of it is about this conversation, AssertionError among it
+            raise _LibraryRefusal(_reason(error)) from None
+
+    def _as_sent(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The turns in their order. Raises ClientFault for a content part that cannot be read."""
+        checked = [normalise(message, _AS_SENT, f"messages[{index}]") for index, message in enumerate(messages)]
+        return [self._prepared(message, seen.get("reasoning")) for message, seen in zip(messages, checked, strict=True)]
+
+    def _fitted(self, messages: Sequence[Mapping[str, Any]], *, has_tools: bool) -> list[dict[str, Any]]:
+        """The turns in the order that all versions take."""
+        turns = fit(messages, _STRICT_ORDER, has_tools=has_tools).messages
+        return [self._prepared(turn, turn.get("reasoning")) for turn in turns]
 
     def _check_end(self, messages: Sequence[Mapping[str, Any]], prompts: bool, continues: bool) -> None:
         if prompts and continues:
@@ -171,8 +208,7 @@ class MistralChat:
             if self._thinks and isinstance(part, Mapping) and part.get("type") == "thinking":
                 parts.append({"type": "thinking", "thinking": part["thinking"]})
             else:
-                (seen,) = normalise_messages([{"role": "user", "content": [part]}], "openai")
-                parts += seen["content"]
+                parts += normalise({"role": "user", "content": [part]}, _AS_SENT, "messages")["content"]
         return parts
 
 

@@ -139,7 +139,11 @@ def load_model_text(
 
 
 def _compiled(source: str | None, tokenizer: Tokenizer) -> ChatTemplate | None:
-    return None if source is None else ChatTemplate(source, tokenizer.special_tokens)
+    if source is None:
+        return None
+    template = ChatTemplate(source, tokenizer.special_tokens)
+    template.find_traits()
+    return template
 
 
 # --- template ------------------------------------------------------------------------------------

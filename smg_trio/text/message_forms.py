@@ -1,0 +1,195 @@
+"""One message of a request in the form that a template reads: content, reasoning, tool calls, tools.
+
+Follows vLLM 0.32 (``renderers/chat_utils.py``, ``renderers/hf.py``): content as text or as parts, whichever the
+template wants, for every role; tool-call arguments as mappings where the template does not ask for text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
+from smg_trio.core.heavy_json import MAX_DEPTH, decode_heavy
+from smg_trio.text.template_traits import TemplateTraits
+
+Message = dict[str, Any]
+
+_TEXT_KEY_OF_PART: Final[Mapping[str, str]] = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+_MEDIA_PARTS: Final = frozenset(
+    {
+        "audio_embeds",
+        "audio_url",
+        "file",
+        "image_embeds",
+        "image_url",
+        "input_audio",
+        "input_file",
+        "input_image",
+        "prompt_embeds",
+        "video_embeds",
+        "video_url",
+    }
+)
+
+
+class TextParts(list[dict[str, Any]]):
+    """Content as text parts, which prints as its joined text.
+
+    Some templates loop over parts in one place and print the content as a whole in another; a plain list
+    would put Python's notation of it into the prompt there.
+    """
+
+    def __str__(self) -> str:
+        return "\n".join([part["text"] for part in self if "text" in part])
+
+
+def as_content(text: str, role: str, traits: TemplateTraits) -> str | TextParts:
+    """A text as content of a message of that role; no text is ``""`` or no parts."""
+    if traits.content == "string" or role in traits.text_roles or role == "tool":
+        return text
+    return TextParts([{"type": "text", "text": text}] if text else ())
+
+
+def empty_turn(role: str, traits: TemplateTraits) -> Message:
+    """A turn in which nothing is said, between two that the template does not let stand side by side."""
+    return {"role": role, "content": as_content(traits.empty_turn, role, traits)}
+
+
+def normalise(message: Mapping[str, Any], traits: TemplateTraits, where: str) -> Message:
+    """A message of a request as the template reads it; the input is left alone.
+
+    Args:
+        message: checked by ``api.openai.chat.messages.parse_messages``.
+        traits: the template's.
+        where: what refusals call the message.
+
+    Raises:
+        InvalidRequest: a content part of a kind that is not known; ``param`` says which.
+        UnsupportedFeature: a content part that holds media.
+    """
+    role = message["role"]
+    if role == "developer" and not traits.developer:
+        role = "system"
+    seen: Message = {"role": role, "content": _content(message.get("content"), role, traits, where)}
+    if role == "assistant":
+        _add_what_was_said(seen, message, traits)
+    elif role == "tool":
+        if "tool_call_id" in message:
+            seen["tool_call_id"] = message["tool_call_id"]
+    elif role == "developer":
+        seen["tools"] = message.get("tools")
+    for key in ("name", "task"):
+        if isinstance(message.get(key), str):
+            seen[key] = message[key]
+    return seen
+
+
+def fit_tools(tools: Sequence[Mapping[str, Any]], traits: TemplateTraits) -> Sequence[Mapping[str, Any]] | None:
+    """The tools of a request, in `api.openai.chat.tools`' form, as the template reads them."""
+    if not tools:
+        return [] if traits.empty_tools else None
+    if traits.tool_nulls == "kept":
+        return tools
+    change = _without_nulls if traits.tool_nulls == "omitted" else _with_empty_values
+    return [{**tool, "function": change(tool["function"])} for tool in tools]
+
+
+def _without_nulls(function: Mapping[str, Any]) -> Message:
+    return {key: value for key, value in function.items() if value is not None}
+
+
+def _with_empty_values(function: Mapping[str, Any]) -> Message:
+    parameters = function.get("parameters")
+    if parameters is None:
+        parameters = {"type": "object", "properties": {}}
+    return {**function, "description": function.get("description") or "", "parameters": parameters}
+
+
+# --- content -------------------------------------------------------------------------------------
+
+
+def _content(content: Any, role: str, traits: TemplateTraits, where: str) -> str | TextParts:
+    if content is None or isinstance(content, str):
+        return as_content(content or "", role, traits)
+    parts = [_text_of_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
+    if traits.content == "string" or role in traits.text_roles or role == "tool":
+        return "\n".join([text for text in parts if text])
+    return TextParts({"type": "text", "text": text} for text in parts if text is not None)
+
+
+def _text_of_part(part: Any, where: str) -> str | None:
+    """The text of a content part; None for one that holds nothing."""
+    if isinstance(part, str):
+        return part
+    kind = part["type"]
+    if kind in _MEDIA_PARTS:
+        raise UnsupportedFeature(f"{where}: content of type '{kind}' is not supported.", param=where)
+    key = _TEXT_KEY_OF_PART.get(kind)
+    if key is None:
+        raise InvalidRequest(
+            f"{where}: unsupported content part type {kind!r}; supported: {', '.join(_TEXT_KEY_OF_PART)}.",
+            param=where,
+        )
+    text = part.get(key)
+    if text is None and kind in ("text", "refusal"):
+        return None
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{where}.{key} must be a string.", param=where)
+    return text
+
+
+# --- what an assistant said beside its content ------------------------------------------------------
+
+
+def _add_what_was_said(seen: Message, message: Mapping[str, Any], traits: TemplateTraits) -> None:
+    reasoning = message.get("reasoning")
+    if reasoning is None:
+        reasoning = message.get("reasoning_content")
+    if reasoning is not None:
+        seen["reasoning"] = reasoning
+    if calls := message.get("tool_calls"):
+        seen["tool_calls"] = [_call(call, traits) for call in calls]
+
+
+def _call(call: Mapping[str, Any], traits: TemplateTraits) -> Message:
+    function = call["function"]
+    arguments = _as_text if traits.arguments == "text" else _as_mapping
+    return {**call, "type": "function", "function": {**function, "arguments": arguments(function, traits)}}
+
+
+_LONG_ARGUMENTS: Final = 65_536
+_decoder = json.JSONDecoder()
+
+
+def _as_text(function: Mapping[str, Any], traits: TemplateTraits) -> str:
+    arguments = function.get("arguments")
+    if arguments is None or arguments == "":
+        return "{}"
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _as_mapping(function: Mapping[str, Any], traits: TemplateTraits) -> Any:
+    """Arguments as a mapping; those that are no JSON object are what the model wrote, one way or the other."""
+    arguments = function.get("arguments")
+    if arguments is None or arguments == "":
+        return {}
+    if isinstance(arguments, Mapping):
+        return dict(arguments)
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    try:
+        parsed = decode_heavy(text, _decoder, MAX_DEPTH) if len(text) > _LONG_ARGUMENTS else json.loads(text)
+    except (ValueError, RecursionError):
+        parsed = text
+    if parsed is None:
+        return {}
+    if isinstance(parsed, dict):
+        return parsed
+    return text if traits.raw_arguments else {"arguments": text}
