@@ -51,11 +51,11 @@ class TextParts(list[dict[str, Any]]):
         return "\n".join([part["text"] for part in self if "text" in part])
 
 
-def as_content(text: str, role: str, traits: TemplateTraits) -> str | TextParts:
-    """A text as content of a message of that role; no text is ``""`` or no parts."""
+def as_content(text: str | None, role: str, traits: TemplateTraits) -> str | TextParts:
+    """A text as content of a message of that role; None is ``""`` or no parts."""
     if traits.content == "string" or role in traits.text_roles or role == "tool":
-        return text
-    return TextParts([{"type": "text", "text": text}] if text else ())
+        return text or ""
+    return TextParts(() if text is None else [{"type": "text", "text": text}])
 
 
 def empty_turn(role: str, traits: TemplateTraits) -> Message:
@@ -118,7 +118,7 @@ def _with_empty_values(function: Mapping[str, Any]) -> Message:
 
 def _content(content: Any, role: str, traits: TemplateTraits, where: str) -> str | TextParts:
     if content is None or isinstance(content, str):
-        return as_content(content or "", role, traits)
+        return as_content(content, role, traits)
     parts = [_text_of_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
     if traits.content == "string" or role in traits.text_roles or role == "tool":
         return "\n".join([text for text in parts if text])

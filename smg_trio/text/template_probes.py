@@ -137,7 +137,8 @@ def _tool(number: int, *, filled: bool = True) -> Message:
     return {"type": "function", "function": function}
 
 
-_TOOLS: Final = (_tool(1), _tool(2))
+_TOOLS: Final = (_tool(8), _tool(9))
+"""Not those that are called: a name that is only in the definitions is not a name in the conversation."""
 _ROUND: Final = (_user("Quince"), _calls(1), _result(1))
 _SEEN: Final = ("Quince", "find_1", "Oslo1", "Rain1")
 
@@ -170,23 +171,25 @@ def _settle_turns(prober: _Prober) -> None:
 def _settle_tools(prober: _Prober) -> None:
     """Whether definitions are shown, and how what they leave out is written."""
     hi = [_user("Hi")]
-    shown = prober.passes(_Probe(hi, ["find_1", "find_2"], _TOOLS))
+    shown = prober.passes(_Probe(hi, ["find_8", "find_9"], _TOOLS))
     prober.traits = replace(prober.traits, shows_tools=shown)
-    bare = [_tool(1, filled=False), _tool(2)]
-    probe = _Probe(hi, ["find_1", "find_2"] if shown else (), bare)
+    bare = [_tool(8, filled=False), _tool(9)]
+    probe = _Probe(hi, ["find_8", "find_9"] if shown else (), bare)
     prober.settle([probe], [{"tool_nulls": nulls} for nulls in ("kept", "omitted", "filled")])
 
 
 def _settle_calls(prober: _Prober) -> None:
     """The form of one call and its result."""
     own = [
-        {"short_ids": short, "result_names": names, "arguments": arguments, "call_content": content}
-        for short in (False, True)
-        for names in (False, True)
+        {"call_ids": ids, "result_names": names, "arguments": arguments, "call_content": content}
+        for names in (False, True)  # first without: a name that is only at the result is not enough
+        for ids in ("any", "short", "numbered")
         for arguments in ("mapping", "text")
         for content in ("empty", "text", "null", "absent")
     ]
-    text = [{"calls": "text", "short_ids": short, "result_names": names} for short, names in _PAIRS]
+    text = [
+        {"calls": "text", "call_ids": ids, "result_names": names} for ids in ("any", "short") for names in (False, True)
+    ]
     users = [{"calls": "text", "results": "user"}]
     prober.settle([_Probe(_ROUND, _SEEN, _TOOLS)], [*own, *text, *users])
     _settle_calls_without_tools(prober)
@@ -201,9 +204,6 @@ def _settle_calls_without_tools(prober: _Prober) -> None:
     forms = [(prober.traits.calls, prober.traits.results), ("text", prober.traits.results), ("text", "user")]
     candidates = [{"calls_without_tools": calls, "results_without_tools": results} for calls, results in forms]
     prober.settle([_Probe(_ROUND, _SEEN)], candidates)
-
-
-_PAIRS: Final = ((False, False), (False, True), (True, False), (True, True))
 
 
 def _settle_rounds(prober: _Prober) -> None:

@@ -15,6 +15,7 @@ SystemPlace = Literal["anywhere", "first", "last_user", "first_user"]
 CallForm = Literal["own", "text"]
 ResultForm = Literal["own", "user"]
 CallText = Literal["together", "before", "apart"]
+CallIds = Literal["any", "short", "numbered"]
 Reasoning = Literal["reasoning_content", "thinking", "parts", "none"]
 ToolNulls = Literal["kept", "omitted", "filled"]
 
@@ -44,7 +45,8 @@ class TemplateTraits:
         call_text: the text of a turn with calls: ``together`` with them, as a turn of its own ``before`` them, or
             that with an empty user turn between the two (``apart``).
         several_calls: a turn may have several calls; if not, each has a turn of its own, followed by its result.
-        short_ids: call ids must be 9 letters and digits.
+        call_ids: ``any``; ``short``: they must be 9 letters and digits; ``numbered``: the template shows a tool's name
+            only as part of the id, which must be ``functions.NAME:N``, N counting all calls of the conversation.
         result_names: a tool result carries the tool's name.
         results_apart: other turns may come between a call and its result; if not, the result is moved to its call.
         reasoning: how the reasoning of a turn with calls is given: as ``reasoning_content`` (and ``reasoning``), as
@@ -75,7 +77,7 @@ class TemplateTraits:
     call_content: Literal["empty", "text", "null", "absent"] = "empty"
     call_text: CallText = "together"
     several_calls: bool = True
-    short_ids: bool = False
+    call_ids: CallIds = "any"
     result_names: bool = False
     results_apart: bool = True
     reasoning: Reasoning = "reasoning_content"

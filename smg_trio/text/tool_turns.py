@@ -59,11 +59,13 @@ def fit_tool_turns(turns: Sequence[Message], traits: TemplateTraits, *, has_tool
 def _rounds(turns: Sequence[Message], traits: TemplateTraits) -> list[_Round]:
     rounds: list[_Round] = []
     waiting: dict[str, tuple[_Round, int]] = {}
+    count = 0
     for turn in turns:
         calls = turn.get("tool_calls")
         if calls:
-            rounds.append(each := _Round(turn, calls))
+            rounds.append(each := _Round(turn, _with_ids(calls, traits, count)))
             waiting |= {call.get("id") or "": (each, index) for index, call in enumerate(calls)}
+            count += len(calls)
             continue
         owner = _owner(turn, rounds, waiting) if turn["role"] == "tool" else None
         if owner is None:
@@ -99,13 +101,13 @@ def _own_form(each: _Round, traits: TemplateTraits) -> list[Message]:
     done: list[Message] = []
     if traits.call_text != "together" and str(turn["content"]):
         done.append({key: value for key, value in turn.items() if key != "tool_calls"})
-        turn = {"role": "assistant", "content": as_content("", "assistant", traits)}
+        turn = {"role": "assistant", "content": as_content(None, "assistant", traits)}
         if traits.call_text == "apart":
             done.append(empty_turn("user", traits) | {"separates": True})
     place = 0
     for calls in parts:
         done.append(_call_turn(turn, calls, traits))
-        turn = {"role": "assistant", "content": as_content("", "assistant", traits)}
+        turn = {"role": "assistant", "content": as_content(None, "assistant", traits)}
         mine = range(place, place + len(calls))
         done += [_result(result, each.calls[index], traits) for index, result in each.results if index in mine]
         place += len(calls)
@@ -128,13 +130,11 @@ def _fit_reasoning(turn: Message, traits: TemplateTraits) -> Message:
     text, reasoning = str(turn["content"]), turn.get("reasoning")
     if traits.reasoning_with_text or not text or not reasoning:
         return turn
-    return {**turn, "reasoning": f"{reasoning}\n\n{text}", "content": as_content("", "assistant", traits)}
+    return {**turn, "reasoning": f"{reasoning}\n\n{text}", "content": as_content(None, "assistant", traits)}
 
 
 def _call_turn(turn: Message, calls: Sequence[Message], traits: TemplateTraits) -> Message:
     done = {**turn, "tool_calls": list(calls)}
-    if traits.short_ids:
-        done["tool_calls"] = [{**call, "id": _short_id(call.get("id") or "")} for call in calls]
     if traits.call_content != "empty" and not str(turn["content"]):
         if traits.call_content == "absent":
             del done["content"]
@@ -150,21 +150,12 @@ def _result(result: Message, call: Message | None, traits: TemplateTraits) -> Me
     done = dict(result)
     if traits.result_names and call is not None and "name" not in done:
         done["name"] = call["function"]["name"]
-    if traits.short_ids:
-        done["tool_call_id"] = _short_id(result.get("tool_call_id") or (call or {}).get("id") or "")
+    if traits.call_ids != "any":
+        if call is not None:
+            done["tool_call_id"] = call["id"]
+        elif traits.call_ids == "short":
+            done["tool_call_id"] = _short_id(result.get("tool_call_id") or "")
     return done
-
-
-def _short_id(call_id: str) -> str:
-    """Nine letters and digits that stand for an id; always the same ones, so that prefix caches hit."""
-    if len(call_id) == _SHORT_ID_LENGTH and call_id.isascii() and call_id.isalnum():
-        return call_id
-    number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8])
-    letters = []
-    for _ in range(_SHORT_ID_LENGTH):
-        number, digit = divmod(number, len(_ID_LETTERS))
-        letters.append(_ID_LETTERS[digit])
-    return "".join(letters)
 
 
 def _written_out(each: _Round, traits: TemplateTraits) -> Message:
@@ -179,3 +170,34 @@ def _call_text(function: dict[str, Any]) -> str:
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return f'<tool_call>\n{{"name": {json.dumps(function["name"])}, "arguments": {arguments}}}\n</tool_call>'
+
+
+# --- ids ------------------------------------------------------------------------------------------------
+
+
+def _with_ids(calls: Sequence[Message], traits: TemplateTraits, count: int) -> list[Message]:
+    """Calls with ids that the template takes; `count`: calls of the conversation before these."""
+    if traits.call_ids == "any":
+        return list(calls)
+    if traits.call_ids == "short":
+        return [{**call, "id": _short_id(call.get("id") or "")} for call in calls]
+    return [{**call, "id": _numbered_id(call, count + index)} for index, call in enumerate(calls)]
+
+
+def _numbered_id(call: Message, number: int) -> str:
+    """The form that Kimi K2 makes and reads; its own ids stay, wherever a conversation was cut."""
+    start = f"functions.{call['function']['name']}:"
+    call_id = call.get("id") or ""
+    return call_id if call_id.startswith(start) and call_id[len(start) :].isdecimal() else f"{start}{number}"
+
+
+def _short_id(call_id: str) -> str:
+    """Nine letters and digits that stand for an id; always the same ones, so that prefix caches hit."""
+    if len(call_id) == _SHORT_ID_LENGTH and call_id.isascii() and call_id.isalnum():
+        return call_id
+    number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8])
+    letters = []
+    for _ in range(_SHORT_ID_LENGTH):
+        number, digit = divmod(number, len(_ID_LETTERS))
+        letters.append(_ID_LETTERS[digit])
+    return "".join(letters)

@@ -153,25 +153,25 @@ class TestShortIds:
     @given(st.text())
     def test_every_id_becomes_one_and_always_the_same(self, call_id: str) -> None:
         messages = [USER, said(call(call_id)), result(call_id)]
-        _, asked, answered = turns(messages, short_ids=True)
+        _, asked, answered = turns(messages, call_ids="short")
         short = asked["tool_calls"][0]["id"]
         assert answered["tool_call_id"] == short
         assert len(short) == 9
         assert short.isascii()
         assert short.isalnum()
-        assert turns(messages, short_ids=True)[1]["tool_calls"][0]["id"] == short
+        assert turns(messages, call_ids="short")[1]["tool_calls"][0]["id"] == short
 
     @given(st.from_regex(r"\A[a-zA-Z0-9]{9}\Z"))
     def test_ids_of_that_form_stay(self, call_id: str) -> None:
-        assert turns([USER, said(call(call_id))], short_ids=True)[1]["tool_calls"][0]["id"] == call_id
+        assert turns([USER, said(call(call_id))], call_ids="short")[1]["tool_calls"][0]["id"] == call_id
 
     def test_different_ids_stay_different(self) -> None:
-        ids = {turns([USER, said(call(f"call_{n}"))], short_ids=True)[1]["tool_calls"][0]["id"] for n in range(1000)}
+        ids = {turns([USER, said(call(f"call_{n}"))], call_ids="short")[1]["tool_calls"][0]["id"] for n in range(1000)}
         assert len(ids) == 1000
 
 
 def test_arguments_of_the_history_are_not_changed() -> None:
     message = said(call("a", "f", {"b": [1]}))
     before = json.dumps(message)
-    turns([USER, message], short_ids=True, several_calls=False, arguments="text")
+    turns([USER, message], call_ids="short", several_calls=False, arguments="text")
     assert json.dumps(message) == before
