@@ -52,7 +52,7 @@ def _compiled(source: str, special_tokens: tuple[tuple[str, str], ...]) -> ChatT
 
 
 def render_chat(request: ChatRequest, template: ChatTemplate) -> tuple[str, Sequence[str]]:
-    """The prompt text, and what should be noted of it: what the template has no place for.
+    """The prompt text, and what the log should say of it: what was left out, or has no place in the template.
 
     Raises:
         ClientFault: naming what cannot be rendered.
@@ -66,7 +66,7 @@ def render_chat(request: ChatRequest, template: ChatTemplate) -> tuple[str, Sequ
         continue_final_message=request.continue_final_message,
         kwargs=template_arguments(request, template),
     )
-    return text, fitted.notes
+    return text, [*request.notes, *fitted.notes]
 
 
 def check_sizes(request: ChatRequest) -> None:

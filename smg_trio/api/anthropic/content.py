@@ -1,7 +1,8 @@
-"""Anthropic's turns to chat messages: content blocks become text, thoughts, tool calls and tool results.
+"""Anthropic's turns to chat messages: content blocks become text, reasoning, tool calls and tool results.
 
 The messages that come out are those that vLLM 0.32 (``entrypoints/anthropic/serving.py``) makes, so that both render
-the same prompt. Besides, documents of plain text and search results are read as text. Media is refused.
+the same prompt. Besides, documents of plain text and search results are read as text, and so is what tools on
+Anthropic's servers did. Media is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from smg_trio.api.anthropic.server_blocks import SERVER_CALLS, SERVER_RESULTS, server_result_text
+from smg_trio.api.anthropic.tools import ToolChange, parse_tool_change
 from smg_trio.api.openai.chat.messages import Message
 from smg_trio.api.parameters.fields import array, describe, filled_string, mapping, one_of, refuse, string, take
 from smg_trio.core.errors import UnsupportedFeature
@@ -22,25 +25,50 @@ Block = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class _Turn:
-    """What the blocks of one turn add up to."""
+class Conversation:
+    """A conversation as chat messages.
 
+    Attributes:
+        messages: system prompt first, if there is one.
+        changes: changes of the tools, in order.
+        named_tools: tools that are called, or that a search found.
+    """
+
+    messages: list[Message] = field(default_factory=list)
+    changes: list[ToolChange] = field(default_factory=list)
+    named_tools: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What the blocks of one turn add up to; what stands before the result of a server's tool is in `done`."""
+
+    conversation: Conversation
+    role: str
     parts: list[Message] = field(default_factory=list)
     calls: list[Message] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     results: list[Message] = field(default_factory=list)
+    done: list[Message] = field(default_factory=list)
 
-    def messages(self, role: str) -> list[Message]:
+    def messages(self) -> list[Message]:
         """Tool results first: they answer the turn before, whatever the user says after them."""
-        message: Message = {"role": role}
+        message: Message = {"role": self.role}
         if self.thoughts:
             message["reasoning"] = "".join(self.thoughts)
         if self.calls:
             message["tool_calls"] = self.calls
         if self.parts:
             message["content"] = self.parts[0]["text"] if len(self.parts) == 1 else self.parts
-        has_news = len(message) > 1 or (role == "assistant" and not self.results)
-        return [*self.results, message] if has_news else self.results
+        has_news = len(message) > 1 or (self.role == "assistant" and not self.results and not self.done)
+        return [*self.done, *self.results, *([message] if has_news else ())]
+
+    def end_with(self, result: Message) -> None:
+        """End the message so far with the result of a tool that it called."""
+        if self.parts or self.calls or self.thoughts:
+            self.done = self.messages()
+            self.parts, self.calls, self.thoughts = [], [], []
+        self.done.append(result)
 
 
 def parse_system(value: Any, param: str = "system") -> str | None:
@@ -49,40 +77,50 @@ def parse_system(value: Any, param: str = "system") -> str | None:
     Raises:
         InvalidRequest: anything but text.
     """
+    return _system_text(value, param, None)
+
+
+def _system_text(value: Any, param: str, changes: list[ToolChange] | None) -> str | None:
+    """The text; blocks that change tools go to `changes`, and are refused where that is None."""
     if value is None or isinstance(value, str):
         return value or None
     texts = []
     for index, block in enumerate(array(value, param)):
         path = f"{param}[{index}]"
-        if _kind(block, path) != "text":
-            raise refuse(f"{path}.type", f"must be 'text', got {describe(block['type'])}")
-        texts.append(_required(block, "text", string, path))
+        kind = _kind(block, path)
+        if changes is not None and kind in _TOOL_CHANGES:
+            changes.append(parse_tool_change(block, path))
+        elif kind == "text":
+            texts.append(_required(block, "text", string, path))
+        else:
+            words = ("text",) if changes is None else ("text", *_TOOL_CHANGES)
+            raise refuse(f"{path}.type", f"must be {' or '.join(map(repr, words))}, got {describe(kind)}")
     return "".join([text for text in texts if not text.startswith(_BILLING_HEADER)]) or None
 
 
-def parse_turns(value: Any, param: str = "messages") -> list[Message]:
+def parse_turns(value: Any, param: str = "messages") -> Conversation:
     """The conversation as chat messages.
 
     Raises:
         InvalidRequest: naming the message or block.
-        UnsupportedFeature: for media and for blocks of server tools.
+        UnsupportedFeature: for media.
     """
     if value is None:
         raise refuse(param, "is required")
     turns = array(value, param)
     if not turns:
         raise refuse(param, "must not be an empty array")
-    messages: list[Message] = []
+    conversation = Conversation()
     for index, turn in enumerate(turns):
-        messages += _parse_turn(mapping(turn, f"{param}[{index}]"), f"{param}[{index}]")
-    return messages
+        conversation.messages += _parse_turn(mapping(turn, f"{param}[{index}]"), f"{param}[{index}]", conversation)
+    return conversation
 
 
-def _parse_turn(turn: Message, param: str) -> list[Message]:
+def _parse_turn(turn: Message, param: str, conversation: Conversation) -> list[Message]:
     role = _required(turn, "role", one_of(("user", "assistant", "system")), param)
     content = turn.get("content")
     if role == "system":
-        text = parse_system(content, f"{param}.content")
+        text = _system_text(content, f"{param}.content", conversation.changes)
         return [] if text is None else [{"role": role, "content": text}]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
@@ -91,11 +129,11 @@ def _parse_turn(turn: Message, param: str) -> list[Message]:
     if not isinstance(content, list):
         raise refuse(f"{param}.content", f"expected a string or an array of blocks, got {describe(content)}")
     readers = _USER_BLOCKS if role == "user" else _ASSISTANT_BLOCKS
-    parsed = _Turn()
+    parsed = _Turn(conversation, role)
     for index, block in enumerate(content):
         path = f"{param}.content[{index}]"
         _reader(readers, _kind(block, path), role, path)(block, path, parsed)
-    return parsed.messages(role)
+    return parsed.messages()
 
 
 BlockReader = Callable[[Block, str, _Turn], None]
@@ -105,7 +143,7 @@ def _reader(readers: Mapping[str, BlockReader], kind: str, role: str, param: str
     reader = readers.get(kind)
     if reader is not None:
         return reader
-    if kind in _TEXT_BLOCKS or kind in _USER_BLOCKS or kind in _ASSISTANT_BLOCKS:
+    if kind in _TEXT_BLOCKS or kind in _USER_BLOCKS or kind in _ASSISTANT_BLOCKS or kind in _TOOL_CHANGES:
         raise refuse(f"{param}.type", f"'{kind}' blocks are not allowed in messages of role '{role}'")
     raise UnsupportedFeature(f"{param}: content of type {describe(kind)} is not supported.", param=param)
 
@@ -166,26 +204,33 @@ def _skip_redacted(block: Block, param: str, turn: _Turn) -> None:
 
 def _read_tool_use(block: Block, param: str, turn: _Turn) -> None:
     arguments = _required(block, "input", mapping, param)
+    name = _required(block, "name", filled_string, param)
+    turn.conversation.named_tools.add(name)
     turn.calls.append(
         {
             "id": _required(block, "id", filled_string, param),
             "type": "function",
-            "function": {
-                "name": _required(block, "name", filled_string, param),
-                "arguments": json.dumps(arguments, ensure_ascii=False),
-            },
+            "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)},
         }
     )
 
 
 def _read_tool_result(block: Block, param: str, turn: _Turn) -> None:
+    content = block.get("content")
     turn.results.append(
         {
             "role": "tool",
             "tool_call_id": _required(block, "tool_use_id", filled_string, param),
-            "content": _result_text(block.get("content"), f"{param}.content"),
+            "content": _result_text(content, f"{param}.content"),
         }
     )
+    if isinstance(content, list):
+        turn.conversation.named_tools |= {part["tool_name"] for part in content if part["type"] == "tool_reference"}
+
+
+def _read_server_result(block: Block, param: str, turn: _Turn) -> None:
+    call_id = _required(block, "tool_use_id", filled_string, param)
+    turn.end_with({"role": "tool", "tool_call_id": call_id, "content": server_result_text(block.get("content"))})
 
 
 def _result_text(content: Any, param: str) -> str:
@@ -201,6 +246,7 @@ def _result_text(content: Any, param: str) -> str:
     return "\n".join(texts)
 
 
+_TOOL_CHANGES: Final = ("tool_addition", "tool_removal")
 _TEXT_BLOCKS: Final = frozenset({"text", "document", "search_result", "tool_reference"})
 _USER_BLOCKS: Final[Mapping[str, BlockReader]] = {
     "text": _read_text,
@@ -213,4 +259,6 @@ _ASSISTANT_BLOCKS: Final[Mapping[str, BlockReader]] = {
     "thinking": _read_thinking,
     "redacted_thinking": _skip_redacted,
     "tool_use": _read_tool_use,
+    **dict.fromkeys(SERVER_CALLS, _read_tool_use),
+    **dict.fromkeys(SERVER_RESULTS, _read_server_result),
 }

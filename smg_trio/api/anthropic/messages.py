@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from smg_trio.api.anthropic.content import parse_system, parse_turns
-from smg_trio.api.anthropic.tools import parse_choice, parse_tools
+from smg_trio.api.anthropic.content import Conversation, parse_system, parse_turns
+from smg_trio.api.anthropic.tools import offered_tools, parse_choice, parse_tools
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.answer import dump, encode_text
 from smg_trio.api.openai.chat.messages import Message
@@ -72,7 +72,7 @@ def parse_messages_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
 
     Raises:
         InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
-        UnsupportedFeature: for media, server tools and beam search.
+        UnsupportedFeature: for media, tools that only Anthropic's models know, and beam search.
     """
     obj = load_json(body)
     if obj.get("max_tokens") is None:
@@ -96,7 +96,7 @@ def parse_count_tokens_request(body: bytes, limits: RequestLimits = DEFAULT_LIMI
 
     Raises:
         InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
-        UnsupportedFeature: for media and server tools.
+        UnsupportedFeature: for media and tools that only Anthropic's models know.
     """
     obj = load_json(body)
     return _chat(obj, SamplingFields(), _thinking(obj), limits)
@@ -112,8 +112,10 @@ def _chat(obj: Mapping[str, Any], sampling: SamplingFields, thinking: _Thinking,
     check_template(found, limits)
     if found.get("model") is None:
         raise refuse("model", "is required")
-    messages, is_prefilled = _conversation(obj)
-    tools = parse_tools(obj.get("tools"))
+    conversation = parse_turns(obj.get("messages"))
+    messages, is_prefilled = _messages(conversation, obj)
+    declared = parse_tools(obj.get("tools"))
+    tools = offered_tools(declared, conversation.changes, conversation.named_tools)
     tool_choice, parallel = parse_choice(obj.get("tool_choice"), tools)
     kwargs = {**(thinking.template_kwargs or {}), **found.pop("chat_template_kwargs", {})}
     return ChatRequest(
@@ -126,13 +128,14 @@ def _chat(obj: Mapping[str, Any], sampling: SamplingFields, thinking: _Thinking,
         continue_final_message=is_prefilled,
         chat_template_kwargs=kwargs,
         reasoning_effort=thinking.effort or _effort(obj),
+        notes=[f"tools of type {kind} run on Anthropic's servers only: not offered" for kind in declared.left_out],
         **found,
     )
 
 
-def _conversation(obj: Mapping[str, Any]) -> tuple[list[Message], bool]:
+def _messages(conversation: Conversation, obj: Mapping[str, Any]) -> tuple[list[Message], bool]:
     """The messages, system prompt first, and whether the last one is to be continued."""
-    messages = parse_turns(obj.get("messages"))
+    messages = conversation.messages
     if messages and messages[-1]["role"] == "assistant":
         last = messages[-1]
         if "tool_calls" in last:

@@ -270,9 +270,117 @@ def test_media_is_refused_by_its_type(block: dict[str, Any]) -> None:
     assert nested == "messages[0].content[0].content[1]"
 
 
-def test_server_tools_are_refused_by_their_type() -> None:
-    tool = {"type": "web_search_20250305", "name": "web_search"}
-    assert refused(UnsupportedFeature, tools=[tool]) == "tools[0].type"
+def test_tools_of_anthropics_servers_are_left_out_and_that_is_noted() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    chat = parse(tools=[search, TOOL]).chat
+    assert [tool["function"]["name"] for tool in chat.tools] == ["f"]
+    assert ["web_search_20250305" in note for note in chat.notes] == [True]
+    assert refused(tools=[search, TOOL], tool_choice={"type": "tool", "name": "web_search"}) == "tool_choice"
+
+
+def test_tools_whose_definition_only_anthropics_models_know_are_refused_by_their_type() -> None:
+    assert refused(UnsupportedFeature, tools=[{"type": "bash_20250124", "name": "bash"}]) == "tools[0].type"
+
+
+def test_what_tools_on_anthropics_servers_did_is_read_as_calls_and_results() -> None:
+    content = [
+        {"type": "text", "text": "I search."},
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}},
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": [{"type": "web_search_result", "title": "T", "url": "u", "encrypted_content": "zzz"}],
+        },
+        {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "echo", "server_name": "s", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "content": [{"type": "text", "text": "hi"}]},
+        {"type": "text", "text": "Found."},
+    ]
+    first, found, second, echoed, answer, _ = chat_messages(*HI, {"role": "assistant", "content": content}, *HI)[1:]
+    assert (first["content"], first["tool_calls"][0]["function"]["name"]) == ("I search.", "web_search")
+    assert found["tool_call_id"] == "srvtoolu_1"
+    assert json.loads(found["content"]) == [{"type": "web_search_result", "title": "T", "url": "u"}]
+    assert second["tool_calls"][0]["id"] == "mcptoolu_1"
+    assert (echoed["content"], answer) == ("hi", {"role": "assistant", "content": "Found."})
+
+
+class TestToolChanges:
+    """``tool_addition`` and ``tool_removal`` in system turns, and deferred tools."""
+
+    ping = {"name": "ping", "input_schema": {"type": "object"}, "defer_loading": True}
+    reference = {"type": "tool_reference", "name": "ping"}
+
+    def offered(self, *blocks: Any, **fields: Any) -> list[str]:
+        turns = [{"role": "system", "content": [{"type": "text", "text": "NEW"}, block]} for block in blocks]
+        chat = parse(messages=[*HI, *turns], **{"tools": [TOOL, self.ping], **fields}).chat
+        assert [message["content"] for message in chat.messages if message["role"] == "system"] == ["NEW"] * len(turns)
+        return [tool["function"]["name"] for tool in chat.tools]
+
+    def test_a_deferred_tool_is_offered_once_it_is_added(self) -> None:
+        assert self.offered() == ["f"]
+        addition = {"type": "tool_addition", "tool": self.reference}
+        removal = {"type": "tool_removal", "tool": self.reference}
+        assert self.offered(addition) == ["f", "ping"]
+        assert self.offered(addition, removal) == ["f"]
+        assert self.offered(addition, removal, addition) == ["f", "ping"]
+
+    def test_a_declared_tool_can_be_taken_away(self) -> None:
+        assert self.offered({"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}) == ["ping"]
+
+    def test_a_new_tool_comes_with_its_definition(self) -> None:
+        definition = {"name": "new", "description": "d", "input_schema": {"properties": {}}}
+        change = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}}
+        assert self.offered(change) == ["f", "new"]
+
+    def test_a_deferred_tool_that_a_search_found_or_that_was_called_is_offered(self) -> None:
+        found = {
+            "type": "tool_result",
+            "tool_use_id": "t",
+            "content": [{"type": "tool_reference", "tool_name": "ping"}],
+        }
+        called = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "ping", "input": {}}]}
+        result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}
+        for turns in ([{"role": "user", "content": [found]}], [called, result]):
+            chat = parse(messages=[*HI, *turns], tools=[TOOL, self.ping]).chat
+            assert [tool["function"]["name"] for tool in chat.tools] == ["f", "ping"]
+
+    def test_deferred_tools_are_offered_where_nothing_could_find_them(self) -> None:
+        assert self.offered(tools=[self.ping]) == ["ping"]
+        search = {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}
+        assert self.offered(tools=[search, TOOL, self.ping]) == ["f", "ping"]
+
+    def test_a_turn_of_nothing_but_changes_is_no_message(self) -> None:
+        change = {"role": "system", "content": [{"type": "tool_addition", "tool": self.reference}]}
+        assert parse(messages=[*HI, change], tools=[TOOL, self.ping]).chat.messages == HI
+
+    @pytest.mark.parametrize(
+        ("block", "param"),
+        [
+            ({"type": "tool_addition"}, "tool"),
+            ({"type": "tool_addition", "tool": {"type": "x"}}, "tool.type"),
+            ({"type": "tool_addition", "tool": {"type": "tool_reference"}}, "tool.name"),
+            ({"type": "tool_addition", "tool": {"type": "tool_reference", "name": "no"}}, "tool.name"),
+            ({"type": "tool_removal", "tool": {"type": "tool_reference", "name": "no"}}, "tool.name"),
+            ({"type": "tool_removal", "tool": {"type": "tool_definition"}}, "tool.type"),
+            ({"type": "tool_addition", "tool": {"type": "tool_definition"}}, "tool.definition"),
+            ({"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {}}}, "tool.definition.name"),
+        ],
+    )
+    def test_what_is_wrong_with_a_change_is_named(self, block: dict[str, Any], param: str) -> None:
+        where = "messages[1].content[0]"
+        turn = {"role": "system", "content": [block]}
+        assert refused(messages=[*HI, turn], tools=[TOOL, self.ping]) == f"{where}.{param}"
+
+    @pytest.mark.parametrize("kind", ["tool_addition", "tool_removal"])
+    @pytest.mark.parametrize("role", ["user", "assistant"])
+    def test_changes_are_refused_outside_system_turns(self, kind: str, role: str) -> None:
+        block = {"type": kind, "tool": self.reference}
+        turns = [*HI, {"role": role, "content": [block]}, *HI]
+        assert refused(messages=turns, tools=[self.ping]) == "messages[1].content[0].type"
+        assert refused(system=[block], tools=[self.ping]) == "system[0].type"
+
+
+def test_tool_names_are_unique() -> None:
+    assert refused(tools=[TOOL, TOOL]) == "tools[1].name"
 
 
 def test_one_constraint_only() -> None:

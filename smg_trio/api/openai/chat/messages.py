@@ -1,20 +1,27 @@
-"""Chat messages: is each one well formed? What templates make of them is `text.messages`' business.
+"""Chat messages: is each one well formed? What templates make of them is `text.conversation`'s business.
 
 Checked is what every endpoint with messages shares: roles, the shape of content, parts and replayed tool
-calls. The messages come out as they came in. Any role word is accepted, since models bring their own
-(``ipython``, ``observation``); which kinds of content parts the model can read is decided with the template.
+calls. The messages come out as they came in, but for older and foreign forms (`message_variants`). Any role word is
+accepted, since models bring their own (``ipython``, ``observation``); which kinds of content parts the model can read
+is decided with the template.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from smg_trio.api.openai.chat.message_variants import (
+    VARIANT_KEYS,
+    custom_call,
+    in_common_form,
+    result_of_function,
+)
 from smg_trio.api.parameters.fields import array, describe, filled_string, mapping, refuse, string, take
 
 Message = dict[str, Any]
 
 _TEXT_KEYS = ("name", "tool_call_id", "reasoning", "reasoning_content")
-_CHECKED_KEYS = frozenset({"tool_calls", *_TEXT_KEYS})
+_CHECKED_KEYS = frozenset({"tool_calls", *_TEXT_KEYS, *VARIANT_KEYS})
 
 
 def parse_messages(value: Any, param: str = "messages") -> list[Message]:
@@ -32,19 +39,20 @@ def parse_messages(value: Any, param: str = "messages") -> list[Message]:
     messages = array(value, param)
     if not messages:
         raise refuse(param, "must not be an empty array")
+    done: list[Message] = []
     for index, message in enumerate(messages):
-        _check_message(message, param, index)
-    return messages
+        done.append(_read_message(message, param, index, done))
+    return done
 
 
-def _check_message(value: Any, array_param: str, index: int) -> None:
+def _read_message(value: Any, array_param: str, index: int, before: list[Message]) -> Message:
     message = value if type(value) is dict else mapping(value, f"{array_param}[{index}]")
     role = message.get("role")
     if not isinstance(role, str) or not role:
         _refuse_role(role, f"{array_param}[{index}].role")
     if type(message.get("content")) is str and _CHECKED_KEYS.isdisjoint(message):
-        return
-    _check_extras(message, f"{array_param}[{index}].")
+        return message
+    return _read_extras(message, f"{array_param}[{index}]", index, before)
 
 
 def _refuse_role(role: Any, param: str) -> None:
@@ -53,12 +61,31 @@ def _refuse_role(role: Any, param: str) -> None:
     filled_string(role, param)
 
 
-def _check_extras(message: Message, prefix: str) -> None:
+def _read_extras(message: Message, param: str, index: int, before: list[Message]) -> Message:
+    prefix = f"{param}."
     _check_content(message.get("content"), f"{prefix}content")
     for key in _TEXT_KEYS:
         take(message, key, string, prefix=prefix)
-    for index, call in enumerate(take(message, "tool_calls", array, prefix=prefix) or ()):
-        _check_tool_call(call, f"{prefix}tool_calls[{index}]")
+    calls = take(message, "tool_calls", array, prefix=prefix) or ()
+    for place, call in enumerate(calls):
+        _check_tool_call(call, f"{prefix}tool_calls[{place}]")
+    if any(call.get("type") == "custom" for call in calls):
+        message = {**message, "tool_calls": [_as_function(call, f"{prefix}tool_calls") for call in calls]}
+    if message["role"] == "function":
+        return result_of_function(message, param, _last_call_id(before))
+    return in_common_form(message, param, index) if message["role"] == "assistant" else message
+
+
+def _as_function(call: Message, param: str) -> Message:
+    return custom_call(call, param) if call.get("type") == "custom" else call
+
+
+def _last_call_id(messages: list[Message]) -> str | None:
+    """The id of the call that a message of role ``function`` answers."""
+    for message in reversed(messages):
+        if calls := message.get("tool_calls"):
+            return str(calls[-1].get("id") or "")
+    return None
 
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
@@ -83,9 +110,12 @@ def _check_content(content: Any, param: str) -> None:
 def _check_tool_call(value: Any, param: str) -> None:
     call = mapping(value, param)
     prefix = f"{param}."
-    if (kind := take(call, "type", string, prefix=prefix)) not in (None, "function"):
-        raise refuse(f"{param}.type", f"must be 'function', got {describe(kind)}")
+    if (kind := take(call, "type", string, prefix=prefix)) not in (None, "function", "custom"):
+        raise refuse(f"{param}.type", f"must be 'function' or 'custom', got {describe(kind)}")
     take(call, "id", string, prefix=prefix)
+    if kind == "custom":
+        custom_call(call, param)
+        return
     function = take(call, "function", mapping, prefix=prefix)
     if function is None:
         raise refuse(f"{param}.function", "is required")

@@ -8,7 +8,7 @@ ignored; so are ``user``, ``metadata``, ``store`` and OpenAI's deprecated ``func
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -50,6 +50,7 @@ class ChatRequest:
         include_reasoning: False hides thoughts, and with them token ids and logprobs.
         separate_reasoning: False leaves thoughts in the content.
         request_id: the client's own id for this request (``request_id`` or ``rid``).
+        notes: what was left out of the request and should be said in the log.
     """
 
     model: str
@@ -78,6 +79,7 @@ class ChatRequest:
     return_tokens_as_token_ids: bool = False
     return_prompt_text: bool = False
     request_id: str | None = None
+    notes: Sequence[str] = ()
 
 
 def parse_chat_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) -> ChatRequest:
