@@ -262,10 +262,8 @@ def test_textual_arguments_that_a_template_cannot_iterate_are_given_as_an_empty_
     ]
     template = ChatTemplate(source, {})
     said = [{"role": "assistant", "content": None, "tool_calls": calls}]
-    assert (
-        template.render(fit(said, TemplateTraits(raw_arguments=False)).messages)
-        == 'a(x=1)b(arguments={"x": )c(arguments=[1])de'
-    )
+    fitted = fit(said, TemplateTraits(raw_arguments=False))
+    assert template.render(fitted.messages) == 'a(x=1)b(arguments={"x": )c(arguments=[1])de'
 
 
 def test_the_demo_models_template_knows_tools_thinking_and_history(demo: ModelText) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -102,7 +102,7 @@ class TestContent:
 class TestSystemMessages:
     """In place where a template takes them, else where it does."""
 
-    talk = [system("S"), user("U"), assistant("A"), system("T"), user("V")]
+    talk: ClassVar = [system("S"), user("U"), assistant("A"), system("T"), user("V")]
 
     def test_they_stay_in_place_where_they_are_taken(self) -> None:
         assert fit(self.talk, STRING) == (self.talk, [])
@@ -195,7 +195,7 @@ class TestReasoning:
 class TestTools:
     """Definitions of tools."""
 
-    bare = [{"type": "function", "function": {"name": "f", "description": None, "parameters": None}}]
+    bare: ClassVar = [{"type": "function", "function": {"name": "f", "description": None, "parameters": None}}]
 
     def test_what_a_tool_leaves_out_is_null_absent_or_empty(self) -> None:
         def functions(nulls: Any) -> Any:

@@ -124,12 +124,8 @@ def test_text_joins_the_reasoning_where_a_template_takes_only_one_of_them() -> N
 
 
 def test_calls_and_results_are_written_out_for_templates_that_know_none() -> None:
-    messages = [
-        USER,
-        said(call("a", "f", '{"x": "é"}'), call("b", "g"), content="T"),
-        result("a", "A"),
-        result("b", "B"),
-    ]
+    calls = said(call("a", "f", '{"x": "é"}'), call("b", "g"), content="T")
+    messages = [USER, calls, result("a", "A"), result("b", "B")]
     texts = '<tool_call>\n{"name": "f", "arguments": {"x": "é"}}\n</tool_call>\n'
     texts += '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>'
     found = turns(messages, calls="text", results="user", consecutive_users=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -306,8 +306,8 @@ def test_what_tools_on_anthropics_servers_did_is_read_as_calls_and_results() -> 
 class TestToolChanges:
     """``tool_addition`` and ``tool_removal`` in system turns, and deferred tools."""
 
-    ping = {"name": "ping", "input_schema": {"type": "object"}, "defer_loading": True}
-    reference = {"type": "tool_reference", "name": "ping"}
+    ping: ClassVar = {"name": "ping", "input_schema": {"type": "object"}, "defer_loading": True}
+    reference: ClassVar = {"type": "tool_reference", "name": "ping"}
 
     def offered(self, *blocks: Any, **fields: Any) -> list[str]:
         turns = [{"role": "system", "content": [{"type": "text", "text": "NEW"}, block]} for block in blocks]
@@ -332,11 +332,8 @@ class TestToolChanges:
         assert self.offered(change) == ["f", "new"]
 
     def test_a_deferred_tool_that_a_search_found_or_that_was_called_is_offered(self) -> None:
-        found = {
-            "type": "tool_result",
-            "tool_use_id": "t",
-            "content": [{"type": "tool_reference", "tool_name": "ping"}],
-        }
+        reference = {"type": "tool_reference", "tool_name": "ping"}
+        found = {"type": "tool_result", "tool_use_id": "t", "content": [reference]}
         called = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "ping", "input": {}}]}
         result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}
         for turns in ([{"role": "user", "content": [found]}], [called, result]):

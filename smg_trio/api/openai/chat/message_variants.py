@@ -78,16 +78,19 @@ def _call_of_function(value: Any, param: str, index: int) -> Message:
 
 def _with_reasoning(message: Message, param: str) -> Message:
     """With all reasoning as ``reasoning``; what has the common names already counts, whatever stands beside it."""
-    content, texts = message.get("content"), []
+    content, text = message.get("content"), ""
     done = message
     if isinstance(content, list) and any(_is_reasoning(part) for part in content):
-        texts = [_text_of_part(part) for part in content if _is_reasoning(part)]
+        text = _joined(_text_of_part(part) for part in content if _is_reasoning(part))
         done = {**message, "content": [part for part in content if not _is_reasoning(part)]}
     if message.get("reasoning") is not None or message.get("reasoning_content") is not None:
         return done
-    texts = texts or [*_members_of(message, param)]
-    text = "\n".join([text for text in texts if text])
+    text = text or _joined(_members_of(message, param))
     return {**done, "reasoning": text} if text else done
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "\n".join([text for text in texts if text])
 
 
 def _members_of(message: Message, param: str) -> Iterable[str]:

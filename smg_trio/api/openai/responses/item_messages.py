@@ -11,6 +11,7 @@ from typing import Any
 from smg_trio.api.openai.chat.messages import Message
 from smg_trio.api.openai.responses.custom_tools import custom_arguments
 from smg_trio.api.openai.responses.tools import flat_name
+from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, hosted_call, hosted_result
 from smg_trio.core.conversations import Item
 
 
@@ -23,8 +24,11 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _joined(item["output"], "\n")})
         elif kind in ("function_call", "custom_tool_call"):
             _turn(messages).setdefault("tool_calls", []).append(_call(item))
+        elif kind in HOSTED_ITEMS:
+            _add_hosted(messages, item)
         elif kind == "reasoning":
-            _say(messages, "reasoning", _joined(item.get("content") or item["summary"]))
+            if text := _joined(item.get("content") or item["summary"]):
+                _say(messages, "reasoning", text)
         elif kind == "agent_message":
             messages.append({"role": "user", "content": _joined(item["content"])})
         elif item["role"] == "assistant":
@@ -32,6 +36,13 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
         else:
             messages.append({"role": item["role"], "content": _user_content(item["content"])})
     return messages
+
+
+def _add_hosted(messages: list[Message], item: Item) -> None:
+    if (call := hosted_call(item)) is not None:
+        _turn(messages).setdefault("tool_calls", []).append(call)
+    if (result := hosted_result(item)) is not None:
+        messages.append(result)
 
 
 def _turn(messages: list[Message]) -> Message:

@@ -1,7 +1,8 @@
 """Items of the Responses API: what clients send, in the form in which it is kept and listed.
 
 An item comes out complete (id, type, status), so that it can be stored, shown again and rendered without another look
-at the request. Only kinds that need nothing but this gateway are known; those of hosted tools are refused by name.
+at the request. Items of tools that OpenAI's servers or clients define are read as far as they hold text
+(`hosted_items`); the others are refused by name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from secrets import token_hex
 from typing import Any, Final
 
 from smg_trio.api.openai.responses.setting_items import read_configuration_update, read_tool_item, read_tool_search_call
+from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, check_hosted_item
 from smg_trio.api.parameters.fields import (
     Reader,
     array,
@@ -43,7 +45,7 @@ def parse_input(value: Any, make_id: MakeId, param: str = "input") -> list[Item]
 
     Raises:
         InvalidRequest: naming the item or part.
-        UnsupportedFeature: for items of hosted tools, and for media.
+        UnsupportedFeature: for media, and for items that hide their content.
     """
     if isinstance(value, str):
         return [_message({"role": "user", "content": value}, param, make_id)]
@@ -193,8 +195,6 @@ def _call_output(item: Item, kind: str, param: str, item_id: str) -> Item:
 def _reasoning(item: Item, param: str, make_id: MakeId) -> Item:
     summary = _thought_parts(item.get("summary"), f"{param}.summary", "summary_text")
     content = _thought_parts(item.get("content"), f"{param}.content", "reasoning_text")
-    if item.get("encrypted_content") is not None and not (summary or content):
-        raise UnsupportedFeature(f"{param}: encrypted content is not supported.", param=f"{param}.encrypted_content")
     return {
         "id": _id(item, param, make_id, "rs"),
         "type": "reasoning",
@@ -245,6 +245,12 @@ def _agent_message(item: Item, param: str, make_id: MakeId) -> Item:
     }
 
 
+def _hosted(item: Item, param: str, make_id: MakeId) -> Item:
+    check_hosted_item(item, param)
+    status = take(item, "status", string, prefix=f"{param}.") or "completed"
+    return {**item, "id": _id(item, param, make_id, _HOSTED_PREFIX), "status": status}
+
+
 def _item_reference(item: Item, param: str, make_id: MakeId) -> Item:
     return {"type": "item_reference", "id": required(item, "id", filled_string, param)}
 
@@ -253,8 +259,10 @@ def _id(item: Item, param: str, make_id: MakeId, prefix: str) -> str:
     return take(item, "id", filled_string, prefix=f"{param}.") or make_id(prefix)
 
 
+_HOSTED_PREFIX: Final = "item"
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
 _ITEM_READERS: Final[Mapping[str, Callable[[Item, str, MakeId], Item]]] = {
+    **dict.fromkeys(HOSTED_ITEMS, _hosted),
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,

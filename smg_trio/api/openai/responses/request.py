@@ -13,6 +13,7 @@ from typing import Any
 
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.chat.request import EFFORTS, ChatRequest, check_template, read_request_id, refuse_media_options
+from smg_trio.api.openai.responses.hosted_items import left_out_notes
 from smg_trio.api.openai.responses.item_messages import messages_of
 from smg_trio.api.openai.responses.items import MakeId, make_item_id, parse_input, read_metadata, resolve_references
 from smg_trio.api.openai.responses.setting_items import SETTING_ITEMS, configuration_of
@@ -112,6 +113,7 @@ class ResponsesRequest:
             messages=messages,
             add_generation_prompt=not is_continued,
             continue_final_message=is_continued,
+            notes=left_out_notes(items),
         )
 
     def offered(self, history: Sequence[Item] = (), own: Sequence[Item] | None = None) -> OfferedTools:

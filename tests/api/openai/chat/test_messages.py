@@ -101,6 +101,9 @@ def test_a_refusal_is_what_was_said() -> None:
     assert parse_messages([{**refusing, "content": "x", "refusal": None}])[0]["content"] == "x"
 
 
+X = {"type": "text", "text": "x"}
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -109,12 +112,7 @@ def test_a_refusal_is_what_was_said() -> None:
         {"reasoning_details": [{"type": "reasoning.summary", "summary": "hm"}]},
         {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]},
         {"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "x"}]},
-        {
-            "content": [
-                {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
-                {"type": "text", "text": "x"},
-            ]
-        },
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, X]},
         {"content": [{"type": "redacted_thinking", "data": "z"}, {"type": "text", "text": "x"}], "thinking": "hm"},
     ],
 )

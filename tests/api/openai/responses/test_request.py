@@ -125,6 +125,61 @@ def test_a_summary_stands_in_for_a_thought() -> None:
     assert chat_messages(item) == [{"role": "assistant", "reasoning": "s"}]
 
 
+def test_reasoning_that_only_another_server_can_read_is_left_out_and_noted() -> None:
+    user = {"role": "user", "content": "hi"}
+    chat = parse(input=[user, {"type": "reasoning", "summary": [], "encrypted_content": "x"}, user]).chat()
+    assert [message["role"] for message in chat.messages] == ["user", "user"]
+    assert ["encrypted reasoning" in note for note in chat.notes] == [True]
+
+
+def test_items_of_tools_that_ran_elsewhere_are_calls_and_results() -> None:
+    items = [
+        {"type": "code_interpreter_call", "code": "1+1", "outputs": [{"type": "logs", "logs": "2"}]},
+        {"type": "mcp_call", "name": "echo", "server_label": "s", "arguments": '{"a": 1}', "output": "1"},
+        {"type": "file_search_call", "queries": ["q"], "results": [{"text": "found"}]},
+        {"type": "local_shell_call", "call_id": "c1", "action": {"type": "exec", "command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "c1", "output": "a.txt"},
+        {"type": "shell_call", "call_id": "c2", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "c2", "output": [{"stdout": "b.txt"}]},
+        {"type": "apply_patch_call", "call_id": "c3", "operation": {"type": "delete_file", "path": "x"}},
+        {"type": "apply_patch_call_output", "call_id": "c3", "status": "completed", "output": "gone"},
+    ]
+    messages = parse(input=items).chat().messages
+    calls = [message["tool_calls"][0] for message in messages[::2]]
+    results = messages[1::2]
+    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [
+        ("code_interpreter", {"code": "1+1"}),
+        ("echo", {"a": 1}),
+        ("file_search", {"queries": ["q"]}),
+        ("local_shell", {"type": "exec", "command": ["ls"]}),
+        ("shell", {"commands": ["ls"]}),
+        ("apply_patch", {"type": "delete_file", "path": "x"}),
+    ]
+    assert [call["id"] for call in calls] == [result["tool_call_id"] for result in results]
+    texts = ["2", "1", '[{"text": "found"}]', "a.txt", '[{"stdout": "b.txt"}]', "gone"]
+    assert [result["content"] for result in results] == texts
+
+
+def test_items_that_hold_nothing_to_read_are_left_out_and_noted() -> None:
+    kinds = ["web_search_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"]
+    chat = parse(input=[{"role": "user", "content": "hi"}, *({"type": kind} for kind in kinds)]).chat()
+    assert chat.messages == [{"role": "user", "content": "hi"}]
+    assert sorted(note.split()[3] for note in chat.notes) == sorted(kinds)
+
+
+@pytest.mark.parametrize(
+    ("item", "param"),
+    [
+        ({"type": "mcp_call"}, "input[0].name"),
+        ({"type": "shell_call", "action": "ls"}, "input[0].action"),
+        ({"type": "shell_call", "call_id": 1}, "input[0].call_id"),
+        ({"type": "shell_call_output", "output": "x"}, "input[0].call_id"),
+    ],
+)
+def test_what_is_wrong_with_an_item_of_another_server_is_named(item: dict[str, Any], param: str) -> None:
+    assert refused(input=[item]) == param
+
+
 def test_a_response_goes_on_from_what_was_said() -> None:
     fold = ResponseFold(ResponseAnswer(response_id="resp", model="m", created_at=1))
     events = (ReasoningDelta("hm"), ContentDelta("see"), ToolCallStart(0, "f", "c1"), ToolCallArguments(0, "{}"))
@@ -293,9 +348,9 @@ def test_refusals_name_the_parameter(fields: dict[str, Any], param: str) -> None
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"input": [{"type": "web_search_call", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "image_generation_call", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
-        ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, "input[0].encrypted_content"),
         ({"tools": [{"type": "unheard_of"}]}, "tools[0].type"),
         ({"tools": [TOOL], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
         ({"prompt": {"id": "p"}}, "prompt"),

@@ -133,4 +133,4 @@ def test_a_conversation_without_metadata_cannot_be_updated() -> None:
     with pytest.raises(InvalidRequest):
         api.parse_conversation_update(b"{}")
     with pytest.raises(UnsupportedFeature):
-        api.parse_added_items(b'{"items":[{"type":"mcp_call"}]}')
+        api.parse_added_items(b'{"items":[{"type":"image_generation_call"}]}')
