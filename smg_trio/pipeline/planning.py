@@ -23,11 +23,14 @@ _EFFORTS_WITHOUT_THINKING = ("none", "minimal")
 def template_arguments(request: ChatRequest, template: ChatTemplate) -> dict[str, Any]:
     """What the template gets beside the conversation; the request's own arguments win over derived ones.
 
-    `reasoning_effort` is passed on, and moves the template's thinking switch where it has one.
+    `reasoning_effort` is passed on, as the nearest that the template takes, and moves its thinking switch where it has
+    one.
     """
     arguments: dict[str, Any] = {}
     if request.reasoning_effort is not None:
-        arguments["reasoning_effort"] = request.reasoning_effort
+        effort = template.efforts.get(request.reasoning_effort)
+        if effort is not None:
+            arguments["reasoning_effort"] = effort
         toggle = template.thinking_toggle
         if toggle is not None:
             arguments[toggle.key] = request.reasoning_effort not in _EFFORTS_WITHOUT_THINKING

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from smg_trio.api.openai.chat.request import ChatRequest
 from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
 from smg_trio.core.heavy_json import weight
 from smg_trio.pipeline.models import ServedModel
-from smg_trio.pipeline.planning import template_arguments
+from smg_trio.pipeline.planning import is_thinking, template_arguments
 from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
 from smg_trio.text.mistral_chat import MistralChat
+from smg_trio.text.tool_forms import Tools, simplified_tools
 
 MAX_TOOLS_WEIGHT: Final = 2_000_000
 """Characters of all tools, and of all template arguments: a template may print each of them in one go, which holds the
 loop for 20 ms."""
 _REQUEST_TEMPLATES: Final = 16
+_SIMPLIFIED: Final = "the chat template cannot print the schemas of some tools as they are: they are simplified for it"
 
 
 def model_template(request: ChatRequest, model: ServedModel) -> ChatTemplate | MistralChat:
@@ -57,16 +59,37 @@ def render_chat(request: ChatRequest, template: ChatTemplate) -> tuple[str, Sequ
     Raises:
         ClientFault: naming what cannot be rendered.
     """
-    fitted = template.fit(request.messages, has_tools=bool(request.tools))
-    text = template.render(
-        fitted.messages,
-        tools=template.fit_tools(request.tools),
+    fitted = template.fit(
+        request.messages,
+        has_tools=bool(request.tools),
+        thinking=template.traits.reasoning == "inline" and bool(is_thinking(request, template)),
+    )
+    notes: list[str] = [*request.notes, *fitted.notes]
+    try:
+        return _render(request, template, fitted.messages, request.tools), notes
+    except InvalidRequest:
+        if not request.tools:
+            raise
+        return _render_simplified(request, template, fitted.messages), [*notes, _SIMPLIFIED]
+
+
+def _render_simplified(request: ChatRequest, template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> str:
+    """With tools whose schemas any template can print; if that was not it, with what the template said at first."""
+    try:
+        return _render(request, template, messages, simplified_tools(request.tools))
+    except InvalidRequest:
+        return _render(request, template, messages, request.tools)
+
+
+def _render(request: ChatRequest, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], tools: Tools) -> str:
+    return template.render(
+        messages,
+        tools=template.fit_tools(tools),
         documents=request.documents,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
         kwargs=template_arguments(request, template),
     )
-    return text, [*request.notes, *fitted.notes]
 
 
 def check_sizes(request: ChatRequest) -> None:

@@ -29,9 +29,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from smg_trio.core.errors import ConfigError, InvalidRequest
 from smg_trio.text.content_format import detect_content_format
 from smg_trio.text.conversation import Fitted, fit
-from smg_trio.text.message_forms import TextParts, fit_tools
+from smg_trio.text.message_forms import TextParts
 from smg_trio.text.template_probes import find_traits
 from smg_trio.text.template_traits import TemplateTraits
+from smg_trio.text.tool_forms import fit_tools
 
 MAX_RENDERED_CHARS: Final = 16_000_000
 """Bound on a rendered prompt; four times the text of the longest context windows served today."""
@@ -41,6 +42,11 @@ _REFUSED_NAMES: Final = ("chat_template", "tokenize")
 _CONTINUES_HERE: Final = "SMG-TRIO-CONTINUES-HERE "
 
 _TOGGLE_KEYS: Final = ("enable_thinking", "thinking")
+_NO_THINKING: Final = ("none", "no_think")
+_LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh", "max")
+_TEMPLATE_EFFORTS: Final = (*_NO_THINKING, *_LEVELS)
+EFFORTS: Final = ("none", *_LEVELS)
+"""What requests may ask for as ``reasoning_effort``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +156,7 @@ class ChatTemplate:
         referenced_variables: names it reads from outside: which template arguments can have an effect.
         traits: what conversations it takes, and in which form; found out by rendering when first asked for, which
             takes 5 to 40 ms.
+        efforts: what it takes as ``reasoning_effort``, found likewise.
         thinking_toggle: its thinking switch, or None; found when first asked for.
     """
 
@@ -198,8 +205,8 @@ class ChatTemplate:
         return find_traits(self._render_probe, self._content_format, names_developer=names_developer)
 
     def find_traits(self) -> None:
-        """Find `traits` now rather than with the first conversation."""
-        self.traits  # noqa: B018
+        """Find `traits` and `efforts` now rather than with the first conversation."""
+        self.traits, self.efforts  # noqa: B018
 
     def _render_probe(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, thinking: bool
@@ -207,17 +214,17 @@ class ChatTemplate:
         toggle = self.thinking_toggle if thinking else None
         return self.render(messages, tools=tools, kwargs=None if toggle is None else {toggle.key: True})
 
-    def fit(self, messages: Sequence[Mapping[str, Any]], *, has_tools: bool = False) -> Fitted:
+    def fit(self, messages: Sequence[Mapping[str, Any]], *, has_tools: bool = False, thinking: bool = False) -> Fitted:
         """Request messages in the form this template takes, see `conversation.fit`.
 
         Raises:
             InvalidRequest: a content part that cannot be given to a template.
             UnsupportedFeature: a content part that holds media.
         """
-        return fit(messages, self.traits, has_tools=has_tools)
+        return fit(messages, self.traits, has_tools=has_tools, thinking=thinking)
 
     def fit_tools(self, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
-        """Tool definitions in the form this template takes, see `message_forms.fit_tools`."""
+        """Tool definitions in the form this template takes, see `tool_forms.fit_tools`."""
         return fit_tools(tools, self.traits)
 
     def render(
@@ -301,12 +308,31 @@ class ChatTemplate:
             return ThinkingToggle(key, self._probe({}) == on)
         return None
 
+    @cached_property
+    def efforts(self) -> Mapping[str, str | None]:
+        """Each effort that a request may ask for, and what the template takes for it; None: it takes none."""
+        if "reasoning_effort" not in self.source:
+            return {effort: effort for effort in EFFORTS}
+        taken = [effort for effort in _TEMPLATE_EFFORTS if self._probe({"reasoning_effort": effort}) is not None]
+        return {effort: nearest_effort(effort, taken) for effort in EFFORTS}
+
     def _probe(self, kwargs: Mapping[str, Any]) -> str | None:
         content: Any = "Hi" if self._content_format == "string" else TextParts([{"type": "text", "text": "Hi"}])
         try:
             return self.render([{"role": "user", "content": content}], kwargs=kwargs)
         except InvalidRequest:
             return None
+
+
+def nearest_effort(effort: str, taken: Sequence[str]) -> str | None:
+    """The one of `taken` that stands for `effort`; no thinking is never taken for some, nor some for none."""
+    if effort in taken:
+        return effort
+    if effort in _NO_THINKING:
+        return next((word for word in taken if word in _NO_THINKING), None)
+    levels = [level for level in _LEVELS if level in taken]
+    wanted = _LEVELS.index(effort)
+    return min(levels, key=lambda level: abs(_LEVELS.index(level) - wanted), default=None)
 
 
 def _environment(clock: Callable[[], datetime]) -> _Sandbox:

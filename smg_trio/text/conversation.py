@@ -37,13 +37,20 @@ class Fitted(NamedTuple):
     notes: Sequence[Note] = ()
 
 
-def fit(messages: Sequence[Mapping[str, Any]], traits: TemplateTraits, *, has_tools: bool = False) -> Fitted:
+def fit(
+    messages: Sequence[Mapping[str, Any]],
+    traits: TemplateTraits,
+    *,
+    has_tools: bool = False,
+    thinking: bool = False,
+) -> Fitted:
     """The conversation as the template takes it; the input is left alone.
 
     Args:
         messages: Chat Completions messages, checked by ``api.openai.chat.messages.parse_messages``.
         traits: the template's.
         has_tools: whether the request offers tools.
+        thinking: whether the template's thinking switch is on.
 
     Raises:
         InvalidRequest: a content part of a kind that is not known; ``param`` says which.
@@ -55,6 +62,8 @@ def fit(messages: Sequence[Mapping[str, Any]], traits: TemplateTraits, *, has_to
     if has_tool_turns(turns):
         turns = fit_tool_turns(turns, traits, has_tools=has_tools)
     turns = _separate(turns, traits)
+    if traits.reasoning == "inline" and thinking:
+        return Fitted([_with_tags(turn, traits) for turn in turns], notes)
     return Fitted([_with_reasoning(turn, traits, notes) if "reasoning" in turn else turn for turn in turns], notes)
 
 
@@ -182,7 +191,7 @@ def _with_reasoning(turn: Message, traits: TemplateTraits, notes: list[Note]) ->
     if form == "reasoning_content":
         return {**turn, "reasoning_content": reasoning}
     rest = {key: value for key, value in turn.items() if key != "reasoning"}
-    if form == "none":
+    if form in ("none", "inline"):
         notes.append(Note.REASONING_DROPPED)
         return rest
     if form == "thinking":
@@ -190,3 +199,14 @@ def _with_reasoning(turn: Message, traits: TemplateTraits, notes: list[Note]) ->
     text = str(turn["content"] or "")
     parts = [{"type": "thinking", "thinking": reasoning}, {"type": "text", "text": text}]
     return {**rest, "content": TextParts(parts if text else parts[:1])}
+
+
+def _with_tags(turn: Message, traits: TemplateTraits) -> Message:
+    """An assistant's turn as the model wrote it; without reasoning its tags are empty."""
+    if turn["role"] != "assistant":
+        return turn
+    reasoning, text = turn.get("reasoning") or "", str(turn["content"] or "")
+    done = {key: value for key, value in turn.items() if key != "reasoning"}
+    if not reasoning and not text:
+        return done
+    return done | {"content": as_content(f"<think>\n{reasoning}\n</think>\n{text}", "assistant", traits)}

@@ -1,4 +1,4 @@
-"""One message of a request in the form that a template reads: content, reasoning, tool calls, tools.
+"""One message of a request in the form that a template reads: content, reasoning, tool calls.
 
 Follows vLLM 0.32 (``renderers/chat_utils.py``, ``renderers/hf.py``): content as text or as parts, whichever the
 template wants, for every role; tool-call arguments as mappings where the template does not ask for text.
@@ -7,7 +7,7 @@ template wants, for every role; tool-call arguments as mappings where the templa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
@@ -92,27 +92,6 @@ def normalise(message: Mapping[str, Any], traits: TemplateTraits, where: str) ->
     return seen
 
 
-def fit_tools(tools: Sequence[Mapping[str, Any]], traits: TemplateTraits) -> Sequence[Mapping[str, Any]] | None:
-    """The tools of a request, in `api.openai.chat.tools`' form, as the template reads them."""
-    if not tools:
-        return [] if traits.empty_tools else None
-    if traits.tool_nulls == "kept":
-        return tools
-    change = _without_nulls if traits.tool_nulls == "omitted" else _with_empty_values
-    return [{**tool, "function": change(tool["function"])} for tool in tools]
-
-
-def _without_nulls(function: Mapping[str, Any]) -> Message:
-    return {key: value for key, value in function.items() if value is not None}
-
-
-def _with_empty_values(function: Mapping[str, Any]) -> Message:
-    parameters = function.get("parameters")
-    if parameters is None:
-        parameters = {"type": "object", "properties": {}}
-    return {**function, "description": function.get("description") or "", "parameters": parameters}
-
-
 # --- content -------------------------------------------------------------------------------------
 
 
@@ -122,6 +101,8 @@ def _content(content: Any, role: str, traits: TemplateTraits, where: str) -> str
     parts = [_text_of_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
     if traits.content == "string" or role in traits.text_roles or role == "tool":
         return "\n".join([text for text in parts if text])
+    if role in traits.one_part_roles:
+        return as_content("\n".join([text for text in parts if text]), role, traits)
     return TextParts({"type": "text", "text": text} for text in parts if text is not None)
 
 

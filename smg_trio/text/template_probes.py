@@ -14,8 +14,9 @@ from typing import Any, Final
 from smg_trio.core.errors import ClientFault
 from smg_trio.text.content_format import ContentFormat
 from smg_trio.text.conversation import fit
-from smg_trio.text.message_forms import Message, fit_tools
+from smg_trio.text.message_forms import Message
 from smg_trio.text.template_traits import TemplateTraits
+from smg_trio.text.tool_forms import fit_tools
 
 Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]] | None, bool], str]
 """Messages, tools and whether thinking is switched on to the prompt, an assistant's turn open; raises ClientFault."""
@@ -52,7 +53,7 @@ class _Prober:
     def prompt(self, probe: _Probe, traits: TemplateTraits) -> str | None:
         """The rendering; None where the template refuses it."""
         try:
-            messages = fit(probe.messages, traits, has_tools=bool(probe.tools)).messages
+            messages = fit(probe.messages, traits, has_tools=bool(probe.tools), thinking=probe.thinking).messages
             return self._render(messages, fit_tools(probe.tools, traits), probe.thinking)
         except ClientFault:
             return None
@@ -155,7 +156,8 @@ def _settle_parts(prober: _Prober) -> None:
         turns = [{"role": role, "content": parts}]
         messages = turns if role == "user" else [*turns, _user("Hi")] if role == "system" else [_user("Hi"), *turns]
         text = {"text_roles": prober.traits.text_roles | {role}}
-        prober.settle([_Probe(messages, ["Quince", "Medlar"])], [{}, text])
+        one_part = {"one_part_roles": prober.traits.one_part_roles | {role}}
+        prober.settle([_Probe(messages, ["Quince", "Medlar"])], [{}, text, one_part])
 
 
 def _settle_turns(prober: _Prober) -> None:
@@ -171,11 +173,14 @@ def _settle_turns(prober: _Prober) -> None:
 def _settle_tools(prober: _Prober) -> None:
     """Whether definitions are shown, and how what they leave out is written."""
     hi = [_user("Hi")]
-    shown = prober.passes(_Probe(hi, ["find_8", "find_9"], _TOOLS))
-    prober.traits = replace(prober.traits, shows_tools=shown)
+    names = ("find_8", "find_9")
     bare = [_tool(8, filled=False), _tool(9)]
-    probe = _Probe(hi, ["find_8", "find_9"] if shown else (), bare)
-    prober.settle([probe], [{"tool_nulls": nulls} for nulls in ("kept", "omitted", "filled")])
+    probes = [_Probe(hi, names, _TOOLS), _Probe(hi, names, bare)]
+    forms = [{"tool_form": form} for form in ("kept", "omitted", "filled", "flat")]
+    before = prober.traits
+    if not prober.settle(probes, forms) and not any(prober.passes(probe) for probe in probes):
+        prober.traits = replace(before, shows_tools=False)
+        prober.settle([replace(probe, texts=()) for probe in probes], forms)
 
 
 def _settle_calls(prober: _Prober) -> None:
@@ -233,6 +238,7 @@ def _settle_reasoning(prober: _Prober) -> None:
             prober.traits = replace(before, reasoning="none")
     if prober.traits.calls == "own":
         _settle_call_text(prober)
+    _settle_thinking(prober)
 
 
 def _settle_call_text(prober: _Prober) -> None:
@@ -250,6 +256,15 @@ def _settle_call_text(prober: _Prober) -> None:
         probes,
         [{"call_text": place, "reasoning_with_text": with_text} for with_text in (True, False) for place in places],
     )
+
+
+def _settle_thinking(prober: _Prober) -> None:
+    """Whether, with thinking switched on, the reasoning has to be in the content of every assistant turn."""
+    probes = [
+        _Probe([_user("Quince"), _assistant("Sorrel"), _user("Hi")], ["Quince", "Sorrel"], thinking=True),
+        _Probe([_user("Quince"), _calls(1, content="Sorrel"), _result(1)], [*_SEEN, "Sorrel"], _TOOLS, thinking=True),
+    ]
+    prober.settle(probes, [{}, {"reasoning": "inline"}])
 
 
 def _settle_systems(prober: _Prober) -> None:

@@ -16,8 +16,8 @@ CallForm = Literal["own", "text"]
 ResultForm = Literal["own", "user"]
 CallText = Literal["together", "before", "apart"]
 CallIds = Literal["any", "short", "numbered"]
-Reasoning = Literal["reasoning_content", "thinking", "parts", "none"]
-ToolNulls = Literal["kept", "omitted", "filled"]
+Reasoning = Literal["reasoning_content", "thinking", "parts", "inline", "none"]
+ToolForm = Literal["kept", "omitted", "filled", "flat"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class TemplateTraits:
     Attributes:
         content: message content as text (``string``) or as a list of text parts (``openai``).
         text_roles: roles whose content is text all the same, since parts of it would be lost.
+        one_part_roles: roles of which only the first part is shown, so that all texts have to be in it.
         system: where system messages are shown: ``anywhere``; only as the ``first`` message; as the first one, but
             only while a user turn is the last (``last_user``: else they have to be in the last user turn); not at
             all (``first_user``: they have to be in the first user turn).
@@ -50,16 +51,19 @@ class TemplateTraits:
         result_names: a tool result carries the tool's name.
         results_apart: other turns may come between a call and its result; if not, the result is moved to its call.
         reasoning: how the reasoning of a turn with calls is given: as ``reasoning_content`` (and ``reasoning``), as
-            ``thinking``, as a content part, or not at all.
+            ``thinking``, as a content part, in ``<think>`` tags in the content (``inline``, only while thinking is
+            switched on), or not at all.
         reasoning_with_text: a turn with calls may have both reasoning and text; if not, the text is added to the
             reasoning.
-        tool_nulls: what a tool leaves out is null (``kept``), absent (``omitted``), or an empty value (``filled``).
+        tool_form: what a tool leaves out is null (``kept``), absent (``omitted``), or an empty value (``filled``);
+            ``flat``: besides, name, description and parameters are members of the tool itself.
         empty_tools: a request without tools gives an empty list instead of nothing.
         shows_tools: whether the definitions of tools are shown.
     """
 
     content: ContentFormat = "string"
     text_roles: frozenset[str] = frozenset()
+    one_part_roles: frozenset[str] = frozenset()
     system: SystemPlace = "anywhere"
     developer: bool = False
     consecutive_users: bool = True
@@ -82,7 +86,7 @@ class TemplateTraits:
     results_apart: bool = True
     reasoning: Reasoning = "reasoning_content"
     reasoning_with_text: bool = True
-    tool_nulls: ToolNulls = "kept"
+    tool_form: ToolForm = "kept"
     empty_tools: bool = False
     shows_tools: bool = True
 

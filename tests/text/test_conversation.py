@@ -9,8 +9,8 @@ import pytest
 
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 from smg_trio.text.conversation import Note, fit
-from smg_trio.text.message_forms import fit_tools
 from smg_trio.text.template_traits import TemplateTraits
+from smg_trio.text.tool_forms import fit_tools
 
 PARTS = [{"type": "text", "text": "A"}, {"type": "input_text", "text": "B"}, "C"]
 STRING, OPENAI = TemplateTraits(), TemplateTraits(content="openai")
@@ -199,7 +199,7 @@ class TestTools:
 
     def test_what_a_tool_leaves_out_is_null_absent_or_empty(self) -> None:
         def functions(nulls: Any) -> Any:
-            return [tool["function"] for tool in fit_tools(self.bare, TemplateTraits(tool_nulls=nulls)) or ()]
+            return [tool["function"] for tool in fit_tools(self.bare, TemplateTraits(tool_form=nulls)) or ()]
 
         assert functions("kept") == [self.bare[0]["function"]]
         assert functions("omitted") == [{"name": "f"}]
