@@ -84,7 +84,9 @@ def _form(message: Mapping[str, Any], traits: TemplateTraits, index: int) -> Mes
 def _fit_systems(turns: list[Message], traits: TemplateTraits, notes: list[Note]) -> list[Message]:
     places = [index for index, turn in enumerate(turns) if turn["role"] in _SYSTEM_ROLES]
     if not places:
-        return turns
+        return (
+            [{"role": "system", "content": as_content("", "system", traits)}, *turns] if traits.needs_system else turns
+        )
     if traits.system == "anywhere":
         return turns
     if traits.system != "first_user" and (len(places) > 1 or places[0] != 0):
@@ -146,14 +148,17 @@ def _separate(turns: list[Message], traits: TemplateTraits) -> list[Message]:
     if traits.takes_any_order:
         return turns
     done: list[Message] = []
+    speaker = ""
     for turn in _opened(turns, traits):
-        last = done[-1] if done else {}
+        last, role = done[-1] if done else {}, turn["role"]
         if _merge(last, turn, traits):
             done[-1] = _merged(last, turn, traits)
             continue
-        if turn["role"] == "user" and last.get("role") == "tool" and not traits.user_after_result:
+        if role == "user" and speaker == "tool" and not traits.user_after_result:
             done.append(empty_turn("assistant", traits))
         done.append(turn)
+        if role not in _SYSTEM_ROLES:  # templates that take them anywhere look past them
+            speaker = role
     return done
 
 

@@ -84,7 +84,8 @@ def find_traits(render: Render, content: ContentFormat, *, names_developer: bool
             but its model was not trained on this one.
     """
     prober = _Prober(render, TemplateTraits(content=content))
-    if not prober.settle([_Probe([_user("Quince")], ["Quince"])], [{}, {"empty_tools": True}]):
+    needs: list[dict[str, Any]] = [{}, {"empty_tools": True}, {"needs_system": True}]
+    if not prober.settle([_Probe([_user("Quince")], ["Quince"])], needs):
         return TemplateTraits(content=content)
     _settle_parts(prober)
     _settle_turns(prober)
@@ -217,6 +218,7 @@ def _settle_rounds(prober: _Prober) -> None:
     prober.settle([two], [{}, {"several_calls": False}])
     after = [
         _Probe([*_ROUND, _user("Medlar")], [*_SEEN, "Medlar"], _TOOLS),
+        _Probe([*_ROUND, _user("Medlar")], [*_SEEN, "Medlar"]),
         _Probe([*_ROUND, _user("Medlar"), _assistant("Sorrel"), _user("Tansy")], [*_SEEN, "Tansy"], _TOOLS),
     ]
     prober.settle(after, [{}, *({"user_after_result": False, "empty_turn": empty} for empty in _FILLERS)])
@@ -248,7 +250,11 @@ def _settle_call_text(prober: _Prober) -> None:
     probes = [
         _Probe(text, [*_SEEN, "Sorrel"], _TOOLS),
         _Probe([_user("Quince"), both, _result(1)], [*_SEEN, *said, "Sorrel"], _TOOLS),
-        _Probe([_user("Quince"), both, _result(1), _calls(2), _result(2)], [*_SEEN, *said, "Sorrel"], _TOOLS),
+        _Probe(
+            [_user("Quince"), both, _result(1), _calls(2, content="Tansy"), _result(2)],
+            [*_SEEN, *said, "Sorrel", "Tansy"],
+            _TOOLS,
+        ),
         _Probe([*text, _assistant("Tansy"), _user("Yarrow")], ["Tansy", "Yarrow"], _TOOLS),
     ]
     places = ("together", "before", "apart")
@@ -279,6 +285,8 @@ def _settle_systems(prober: _Prober) -> None:
         _Probe([*front, _assistant("Tansy"), _system("Sorrel"), _user("Hi")], ["Saffron", "Sorrel", "Medlar", "Tansy"]),
         _Probe([_system("Saffron"), *_ROUND], ["Saffron", *_SEEN], _TOOLS),
         _Probe([_system("Saffron"), *_ROUND, _system("Sorrel")], ["Saffron", "Sorrel", *_SEEN], _TOOLS),
+        _Probe([_user("Medlar"), _system("Saffron"), _user("Tansy")], ["Medlar", "Saffron", "Tansy"]),
+        _Probe([*_ROUND, _system("Saffron"), _user("Tansy")], [*_SEEN, "Saffron", "Tansy"], _TOOLS),
     ]
     prober.settle(probes, [{"system": place} for place in ("anywhere", "first", "last_user", "first_user")])
 

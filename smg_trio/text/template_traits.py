@@ -31,6 +31,7 @@ class TemplateTraits:
         system: where system messages are shown: ``anywhere``; only as the ``first`` message; as the first one, but
             only while a user turn is the last (``last_user``: else they have to be in the last user turn); not at
             all (``first_user``: they have to be in the first user turn).
+        needs_system: there must be a system message.
         developer: whether the ``developer`` role is shown; if not, such messages become system messages.
         consecutive_users, consecutive_assistants: several turns of that role in a row; if not, they are merged.
         assistant_first: the first turn may be the assistant's.
@@ -46,8 +47,9 @@ class TemplateTraits:
         call_text: the text of a turn with calls: ``together`` with them, as a turn of its own ``before`` them, or
             that with an empty user turn between the two (``apart``).
         several_calls: a turn may have several calls; if not, each has a turn of its own, followed by its result.
-        call_ids: ``any``; ``short``: they must be 9 letters and digits; ``numbered``: the template shows a tool's name
-            only as part of the id, which must be ``functions.NAME:N``, N counting all calls of the conversation.
+        call_ids: ``any`` that is not empty; ``short``: they must be 9 letters and digits; ``numbered``: the template
+            shows a tool's name only as part of the id, which must be ``functions.NAME:N``, N counting all calls of the
+            conversation.
         result_names: a tool result carries the tool's name.
         results_apart: other turns may come between a call and its result; if not, the result is moved to its call.
         reasoning: how the reasoning of a turn with calls is given: as ``reasoning_content`` (and ``reasoning``), as
@@ -65,6 +67,7 @@ class TemplateTraits:
     text_roles: frozenset[str] = frozenset()
     one_part_roles: frozenset[str] = frozenset()
     system: SystemPlace = "anywhere"
+    needs_system: bool = False
     developer: bool = False
     consecutive_users: bool = True
     consecutive_assistants: bool = True

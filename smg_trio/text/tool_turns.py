@@ -150,11 +150,10 @@ def _result(result: Message, call: Message | None, traits: TemplateTraits) -> Me
     done = dict(result)
     if traits.result_names and call is not None and "name" not in done:
         done["name"] = call["function"]["name"]
-    if traits.call_ids != "any":
-        if call is not None:
-            done["tool_call_id"] = call["id"]
-        elif traits.call_ids == "short":
-            done["tool_call_id"] = _short_id(result.get("tool_call_id") or "")
+    if call is not None:
+        done["tool_call_id"] = call["id"]
+    elif traits.call_ids == "short":
+        done["tool_call_id"] = _short_id(result.get("tool_call_id") or "")
     return done
 
 
@@ -178,7 +177,7 @@ def _call_text(function: dict[str, Any]) -> str:
 def _with_ids(calls: Sequence[Message], traits: TemplateTraits, count: int) -> list[Message]:
     """Calls with ids that the template takes; `count`: calls of the conversation before these."""
     if traits.call_ids == "any":
-        return list(calls)
+        return [call if call.get("id") else {**call, "id": f"call_{count + i}"} for i, call in enumerate(calls)]
     if traits.call_ids == "short":
         return [{**call, "id": _short_id(call.get("id") or "")} for call in calls]
     return [{**call, "id": _numbered_id(call, count + index)} for index, call in enumerate(calls)]

@@ -13,7 +13,11 @@ from tests.conftest import SHARED_ROOT, shared_path
 RECORDED = sorted(path.stem for path in (SHARED_ROOT / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
 
 TOOLS = "{% for t in tools or [] %}<{{ t.function.name }}>{% endfor %}"
-CALLS = "{% for c in m.tool_calls or [] %}({{ c.function.name }}:{{ c.function.arguments | tojson }}:{{ c.id }}){% endfor %}"
+CALLS = (
+    "{% for c in m.tool_calls or [] %}"
+    "({{ c.function.name }}:{{ c.function.arguments | tojson }}:{{ c.id }})"
+    "{% endfor %}"
+)
 REASONING = "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
 
 
@@ -64,7 +68,7 @@ def test_a_template_that_takes_everything_has_the_default_traits() -> None:
         ),
         (each("{% if m.role == 'developer' %}D{% endif %}" + PLAIN), {"developer": True}),
         # Order.
-        (each(PLAIN, before=ALTERNATES.replace("SIDES", "['user']")), {"consecutive_users": False}),
+        (each(PLAIN, before=ALTERNATES.replace("SIDES", "['user']")), {"consecutive_users": False, "system": "first"}),
         (each(PLAIN, before=ALTERNATES.replace("SIDES", "['assistant']")), {"consecutive_assistants": False}),
         (
             each(raises_if("m.role == 'assistant' and (loop.first or loop.previtem.role == 'system')") + PLAIN),
@@ -133,6 +137,13 @@ def test_a_template_that_takes_everything_has_the_default_traits() -> None:
         ),
         (each(PLAIN, tools=TOOLS.replace("t.function", "t")), {"tool_form": "flat"}),
         (each(PLAIN, tools=TOOLS.replace(" or []", "")), {"empty_tools": True}),
+        (
+            each(
+                "{% if m.role != 'system' %}" + PLAIN + "{% endif %}", before=raises_if("messages[0].role != 'system'")
+            )
+            + "{{ messages[0].content }}",
+            {"needs_system": True, "system": "first"},
+        ),
     ],
 )
 def test_each_trait_is_found(source: str, expected: dict[str, Any]) -> None:
