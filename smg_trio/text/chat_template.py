@@ -74,6 +74,7 @@ _SAFE_TEXT_METHODS: Final = frozenset(
 )
 
 
+_TOKEN_NAMES: Final = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token")
 _OWN_LIST_METHODS: Final = frozenset(("append", "extend", "pop"))
 _MAX_POWER_BITS: Final = 4_096
 
@@ -118,6 +119,17 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if type(obj) is str and attribute in _SAFE_TEXT_METHODS:
             return getattr(obj, attribute)
         return super().getattr(obj, attribute)
+
+
+class _AbsentToken(jinja2.Undefined):
+    """A special token that the tokenizer has not: undefined, and no text where a template adds it to one."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return other
+
+    __radd__ = __add__
 
 
 def _to_json(
@@ -171,7 +183,7 @@ class ChatTemplate:
 
         Args:
             source: Jinja text.
-            special_tokens: ``bos_token`` and so on; absent ones stay undefined in the template.
+            special_tokens: ``bos_token`` and so on; absent ones stay undefined in the template, and are no text.
             clock: local time for ``strftime_now``.
 
         Raises:
@@ -193,6 +205,7 @@ class ChatTemplate:
         self._pieces = template.root_render_func
         self._names = {
             **environment.globals,
+            **{name: _AbsentToken(name=name) for name in _TOKEN_NAMES},
             **{name: text for name, text in special_tokens.items() if text is not None},
         }
         self._content_format = detect_content_format(tree)

@@ -39,7 +39,7 @@ def fit_tool_turns(turns: Sequence[Message], traits: TemplateTraits, *, has_tool
 
     Results stand in the order of their calls: many templates do not say which result is whose.
     """
-    if not has_tools:
+    if not has_tools and traits.calls != traits.calls_without_tools:
         traits = replace(traits, calls=traits.calls_without_tools, results=traits.results_without_tools)
     done: list[Message] = []
     for each in _rounds(turns, traits):

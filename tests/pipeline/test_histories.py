@@ -59,7 +59,6 @@ def test_no_prompt_shows_how_this_program_keeps_its_data(name: str) -> None:
 NOT_FOR_CHATS = frozenset(
     {
         # Reads prompts for speech, ranking, embedding, guarding or translating, or wants arguments of its own.
-        "IEITYuan-Yuan2-2B-hf",
         "Kwaipilot-SRPO-Qwen-32B",
         "NousResearch-Genstruct-7B",
         "Qwen-Qwen2-VL-2B",

@@ -108,6 +108,13 @@ def test_absent_special_tokens_are_undefined() -> None:
     assert ChatTemplate(source, {"pad_token": None}).render(USER) == ""  # type: ignore[dict-item]
 
 
+def test_absent_special_tokens_are_no_text_where_a_template_adds_them() -> None:
+    template = ChatTemplate("{{ bos_token + messages[0].content + eos_token }}{{ sep_token }}", {})
+    assert template.render(USER) == "Hi"
+    with pytest.raises(InvalidRequest, match="'other' is undefined"):
+        ChatTemplate("{{ other + 'x' }}", {}).render(USER)
+
+
 def test_special_tokens_reach_the_template_once() -> None:
     template = ChatTemplate("{{ bos_token + messages[0]['content'] }}", {"bos_token": "<s>"})
     assert template.render(USER) == "<s>Hi"

@@ -17,13 +17,17 @@ from smg_trio.gateway.generation.session import GenerationSession, GenerationStr
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
 
+ANTHROPIC_MODELS = "claude-"
+"""How the names of Anthropic's models begin: its agents ask for several of them, whatever server they talk to. Where a
+single model is served, that is what they mean."""
+
 
 async def messages(gateway: Gateway, request: Request) -> Response:
     """Answer a conversation in Anthropic's shapes."""
     started = trio.current_time()
     gateway.refuse_if_draining()
     asked = await gateway.parse_body(request, parse_messages_request, gateway.limits)
-    model = gateway.catalog.find(asked.chat.model)
+    model = gateway.catalog.find(asked.chat.model, stands_in_for=ANTHROPIC_MODELS)
     prepared = await gateway.preparer.chat(
         asked.chat,
         model,
@@ -62,5 +66,6 @@ async def messages(gateway: Gateway, request: Request) -> Response:
 async def count_tokens(gateway: Gateway, request: Request) -> Response:
     """How many tokens a conversation's prompt has; no engine is needed."""
     chat = await gateway.parse_body(request, parse_count_tokens_request, gateway.limits)
-    prompt = await gateway.preparer.chat_prompt(chat, gateway.catalog.find(chat.model))
+    model = gateway.catalog.find(chat.model, stands_in_for=ANTHROPIC_MODELS)
+    prompt = await gateway.preparer.chat_prompt(chat, model)
     return json_response(count_tokens_body(len(prompt.token_ids)))
