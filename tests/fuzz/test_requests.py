@@ -1,4 +1,7 @@
-"""Mutated bodies over real HTTP, to every endpoint that takes one: never a 5xx, never anything left behind."""
+"""Mutated bodies over real HTTP, to every endpoint that takes one.
+
+Never a 5xx, never anything left behind, never an error worded after a class of this program.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from random import Random
 import trio
 
 from tests.e2e.harness import HELLO, MODEL, open_gateway
+from tests.own_classes import own_class_in
 
 from .choices import Choices
 from .targets import some_body
@@ -31,6 +35,8 @@ async def test_no_mutated_body_is_a_5xx(tmp_path: Path) -> None:
                 # 501 says that a feature is missing; 503 that the model of a mutated name has no worker.
                 if answer.status_code >= 500 and answer.status_code not in (501, 503):
                     wrong.append(f"{answer.status_code} {path} {body[:2000]!r}: {answer.text[:300]}")
+                if answer.status_code >= 400 and (name := own_class_in(answer.text)) is not None:
+                    wrong.append(f"{name} in the error of {path} {body[:2000]!r}: {answer.text[:300]}")
 
         async with trio.open_nursery() as nursery:
             for number in range(CLIENTS):
