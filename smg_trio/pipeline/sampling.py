@@ -75,7 +75,7 @@ def resolve_max_tokens(fields: SamplingFields, *, default: int | None, prompt_le
     At least 1, so that a prompt that fills the window is refused for its own length, by the worker's check.
     """
     asked = fields.max_tokens
-    if asked is not None and asked > max_model_len:
+    if asked is not None and asked > max_model_len and not fields.max_tokens_is_bound:
         raise InvalidRequest(
             f"{fields.max_tokens_param}={asked} cannot be greater than max_model_len={max_model_len}. "
             f"Please request fewer output tokens.",

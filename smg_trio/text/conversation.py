@@ -201,7 +201,7 @@ def _with_reasoning(turn: Message, traits: TemplateTraits, notes: list[Note]) ->
         return rest
     if form == "thinking":
         return {**rest, "thinking": reasoning}
-    text = str(turn["content"] or "")
+    text = str(turn.get("content") or "")
     parts = [{"type": "thinking", "thinking": reasoning}, {"type": "text", "text": text}]
     return {**rest, "content": TextParts(parts if text else parts[:1])}
 
@@ -210,7 +210,7 @@ def _with_tags(turn: Message, traits: TemplateTraits) -> Message:
     """An assistant's turn as the model wrote it; without reasoning its tags are empty."""
     if turn["role"] != "assistant":
         return turn
-    reasoning, text = turn.get("reasoning") or "", str(turn["content"] or "")
+    reasoning, text = turn.get("reasoning") or "", str(turn.get("content") or "")
     done = {key: value for key, value in turn.items() if key != "reasoning"}
     if not reasoning and not text:
         return done

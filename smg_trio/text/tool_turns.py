@@ -128,7 +128,7 @@ def _told_apart(turns: Sequence[Message], traits: TemplateTraits) -> list[Messag
 
 def _fit_reasoning(turn: Message, traits: TemplateTraits) -> Message:
     text, reasoning = str(turn["content"]), turn.get("reasoning")
-    if traits.reasoning_with_text or not text or not reasoning:
+    if traits.reasoning_with_text or traits.reasoning in ("none", "inline") or not text or not reasoning:
         return turn
     return {**turn, "reasoning": f"{reasoning}\n\n{text}", "content": as_content(None, "assistant", traits)}
 

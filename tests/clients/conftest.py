@@ -49,8 +49,9 @@ class Served:
 
 
 @contextmanager
-def _server(*tasks: str) -> Iterator[Served]:
-    command = [sys.executable, "-m", "tests.clients.server", *tasks]
+def serving(*options: str) -> Iterator[Served]:
+    """A gateway; see `server` for its options."""
+    command = [sys.executable, "-m", "tests.clients.server", *options]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         words = process.stdout.readline().split()
@@ -69,14 +70,14 @@ def _server(*tasks: str) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     """A gateway whose engine generates."""
-    with _server() as served:
+    with serving() as served:
         yield served
 
 
 @pytest.fixture(scope="session")
 def embedding() -> Iterator[Served]:
     """A gateway whose engine embeds."""
-    with _server("embed") as served:
+    with serving("embed") as served:
         yield served
 
 

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [embed]``.
+"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [embed | FILE.jinja]``.
 
 It prints its URL and runs until its stdin closes. Behind it is a fake engine without weights that does what the last
 user turn of its prompt tells it to, line by line:
@@ -8,11 +8,13 @@ user turn of its prompt tells it to, line by line:
     Call: get_weather {"city": "X"}  a tool call
 
 A tool's result it answers with ``The tool says: …``, everything else with ``You said: …``. With ``embed`` it is an
-engine that was started for embeddings.
+engine that was started for embeddings; with a chat template its prompts are made with that, and a result is answered
+with the last words of the prompt, since the engine knows no turns of other templates.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tempfile
@@ -32,11 +34,13 @@ WINDOW = 65536
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 _ORDER = re.compile(r"^(Think|Say|Call): ?(.*)$", re.MULTILINE)
 _CALL = re.compile(r"(\S+) (.*)")
+_WORD = re.compile(r"[\w-]+")
+_CALL_ORDER = re.compile(r"^Call: (\S+) ", re.MULTILINE)
 
 
 def answer_to(prompt: str) -> str:
     """What the engine says to a rendered prompt."""
-    turns = _TURN.findall(prompt)
+    turns = [turn for turn in _TURN.findall(prompt) if turn[0] in ("user", "tool")]
     role, content = turns[-1] if turns else ("user", prompt)
     if role == "tool":
         return f"The tool says: {content.strip()}"
@@ -44,6 +48,16 @@ def answer_to(prompt: str) -> str:
     if not orders:
         return f"You said: {content.strip()}"
     return "".join(_spoken(*order) for order in orders)
+
+
+def answer_on_other_template(prompt: str) -> str:
+    """The last call that the prompt orders; once it is in the prompt as well, what came of it stands at the end."""
+    thought = "</think>\n" if prompt.rstrip().endswith("<think>") else ""
+    *_, order = _CALL_ORDER.finditer(prompt)
+    arguments, end = json.JSONDecoder().raw_decode(prompt, order.end())
+    if any(json.dumps(value)[1:-1] in prompt[end:] for value in arguments.values()):
+        return f"{thought}The tool says: {' '.join(_WORD.findall(prompt[-300:]))}"
+    return thought + _spoken("Call", f"{order[1]} {json.dumps(arguments)}")
 
 
 def _spoken(order: str, text: str) -> str:
@@ -57,31 +71,33 @@ def _spoken(order: str, text: str) -> str:
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>\n'
 
 
-def obedient(text: ModelText) -> Callable[[EngineRequest], Script]:
-    """The script of every request."""
+def obedient(text: ModelText, answer: Callable[[str], str]) -> Callable[[EngineRequest], Script]:
+    """The script of every request; `answer`: what is said to a prompt."""
     tokenizer, eos = text.tokenizer, text.eos_token_ids[0]
 
     def choose(request: EngineRequest) -> Script:
-        said = answer_to(tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False))
+        said = answer(tokenizer.decode(request.prompt_token_ids, skip_special_tokens=False))
         return text_script(tokenizer.encode(said), eos_token_id=eos)
 
     return choose
 
 
-async def serve(*tasks: str) -> None:
+async def serve(option: str = "") -> None:
     """Run until stdin closes."""
     text = await trio.to_thread.run_sync(load_model_text, DEMO_MODEL)
     engine: dict[str, Any] = {"step_time_s": 0.0005, "max_model_len": WINDOW}
-    if tasks:
-        engine["supported_tasks"] = tasks
+    template = option if option.endswith(".jinja") else None
+    if option and template is None:
+        engine["supported_tasks"] = (option,)
     with tempfile.TemporaryDirectory(prefix="smg-clients-") as directory:
         async with open_gateway(
             Path(directory),
-            obedient(text),
+            obedient(text, answer_to if template is None else answer_on_other_template),
             engine=engine,
             model_config={"max_position_embeddings": WINDOW},
             tool_call_parser="hermes",
             reasoning_parser="qwen3",
+            chat_template=template,
         ) as bench:
             print(bench.base_url, bench.model.directory, flush=True)
             await trio.to_thread.run_sync(sys.stdin.read)

@@ -51,6 +51,22 @@ SEEDS: dict[str, list[dict[str, Any]]] = {
             "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": _WEATHER["parameters"]}},
         },
         {"model": MODEL, "messages": _MESSAGES, "max_tokens": 2, "structured_outputs": {"regex": "[a-z]+(x|y){2,3}"}},
+        {
+            "model": MODEL, "max_tokens": 2,
+            "messages": [
+                {"role": "developer", "content": "Be brief."},
+                {"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "refusal": "No.", "function_call": {"name": "f", "arguments": "{}"}},
+                {"role": "function", "name": "f", "content": "Sunny."},
+                {
+                    "role": "assistant", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
+                    "tool_calls": [{"id": "c2", "type": "custom", "custom": {"name": "g", "input": "x"}}, _CALL],
+                },
+                {"role": "system", "content": [{"type": "text", "text": "Now."}]},
+                {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "done"}]},
+            ],
+        },
     ],
     "/v1/completions": [
         {"model": MODEL, "prompt": "hi", **_SAMPLING, "logprobs": 2, "echo": True},
@@ -66,7 +82,38 @@ SEEDS: dict[str, list[dict[str, Any]]] = {
             ],
             "tools": [{"name": "get_weather", "input_schema": _WEATHER["parameters"]}], "tool_choice": {"type": "auto"},
             "thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {"user_id": "u"}, "stream": True,
-        }
+        },
+        {
+            "model": MODEL, "max_tokens": 3,
+            "messages": [
+                {"role": "user", "content": "Weather?"},
+                {
+                    "role": "system",
+                    "content": [
+                        {"type": "text", "text": "New tools."},
+                        {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "ping"}},
+                        {
+                            "type": "tool_addition",
+                            "tool": {"type": "tool_definition", "definition": {"name": "new", "input_schema": {}}},
+                        },
+                        {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "get_weather"}},
+                    ],
+                },
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+                        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "T"}]},
+                        {"type": "text", "text": "It is"},
+                    ],
+                },
+            ],
+            "tools": [
+                {"name": "get_weather", "input_schema": _WEATHER["parameters"]},
+                {"name": "ping", "input_schema": {"type": "object"}, "defer_loading": True},
+                {"type": "web_search_20250305", "name": "web_search"},
+            ],
+        },
     ],
     "/v1/messages/count_tokens": [{"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}],
     "/v1/responses": [
@@ -79,7 +126,20 @@ SEEDS: dict[str, list[dict[str, Any]]] = {
             ],
             "tools": [{"type": "function", **_WEATHER}], "tool_choice": "auto",
             "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "low"}, "stream": False,
-        }
+        },
+        {
+            "model": MODEL, "max_output_tokens": 16,
+            "input": [
+                {"role": "user", "content": "Weather?"},
+                {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "x"},
+                {"type": "code_interpreter_call", "code": "1", "outputs": [{"type": "logs", "logs": "1"}]},
+                {"type": "mcp_call", "name": "f", "arguments": "{}", "output": "x"},
+                {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+                {"role": "system", "content": "Now."},
+                {"type": "shell_call_output", "call_id": "c1", "output": [{"stdout": "a"}]},
+                {"type": "web_search_call", "id": "w1"},
+            ],
+        },
     ],
     "/v1/conversations": [
         {"metadata": {"a": "b"}, "items": [{"type": "message", "role": "user", "content": "hi"}]},

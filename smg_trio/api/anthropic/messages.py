@@ -155,6 +155,8 @@ def _sampling(obj: Mapping[str, Any], limits: RequestLimits) -> SamplingFields:
     if (stop := take(obj, "stop_sequences", _stop_sequences(limits))) is not None:
         fields["stop"] = stop
     sampling = parse_sampling(fields, limits, logprobs=None, may_be_empty=True)
+    # Agents have to give a number and give that of Anthropic's models, whatever window this one has.
+    sampling = replace(sampling, max_tokens_is_bound=True)
     format_ = _output_format(obj)
     if format_ is None:
         return sampling

@@ -56,6 +56,7 @@ class SamplingFields:
         top_k: 0 = off (a client's -1 is read as 0); at most 2**31 - 1.
         max_tokens: int >= 1 (0 only with a completions request that echoes); may exceed the context.
         max_tokens_param: the field it came from, for error messages.
+        max_tokens_is_bound: more than the context window is cut to it instead of refused.
         stop: no string is empty.
         stop_token_ids: int >= 0, without duplicates, not yet checked against the vocabulary.
         logprobs: number of candidates beside the sampled token; 0 = the sampled one only; -1 = all.
@@ -78,6 +79,7 @@ class SamplingFields:
     seed: int | None = None
     max_tokens: int | None = None
     max_tokens_param: str = "max_tokens"
+    max_tokens_is_bound: bool = False
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
