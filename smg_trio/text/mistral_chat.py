@@ -128,8 +128,11 @@ class MistralChat:
             continue_final_message: end inside the last message, so that the model goes on with it.
             reasoning_effort: passed on to versions that know it.
 
+        What the library refuses as it was sent is given the order that all versions take: one system text at the front,
+        turns of one role together, results behind their calls.
+
         Raises:
-            InvalidRequest: the library refuses the conversation; in its words.
+            InvalidRequest: the library refuses that too; in its words.
             UnsupportedFeature: a content part that holds media.
         """
         self._check_end(messages, add_generation_prompt, continue_final_message)
@@ -142,6 +145,8 @@ class MistralChat:
             ids = self._ids(self._as_sent(messages), more)
         except _LibraryRefusal as refusal:
             # The order of turns, mostly: what the API takes and a chat template is given in another form.
+            if not messages:
+                raise InvalidRequest(f"The conversation cannot be encoded: {refusal}", param="messages") from None
             try:
                 ids = self._ids(self._fitted(messages, has_tools=bool(tools)), more)
             except _LibraryRefusal:
@@ -162,8 +167,9 @@ class MistralChat:
         return [self._prepared(message, seen.get("reasoning")) for message, seen in zip(messages, checked, strict=True)]
 
     def _fitted(self, messages: Sequence[Mapping[str, Any]], *, has_tools: bool) -> list[dict[str, Any]]:
-        """The turns in the order that all versions take."""
-        turns = fit(messages, _STRICT_ORDER, has_tools=has_tools).messages
+        """The turns in the order that all versions take, without answers that say nothing."""
+        said = [message for message in messages if message["role"] != "assistant" or _says_something(message)]
+        turns = fit(said, _STRICT_ORDER, has_tools=has_tools).messages
         return [self._prepared(turn, turn.get("reasoning")) for turn in turns]
 
     def _check_end(self, messages: Sequence[Mapping[str, Any]], prompts: bool, continues: bool) -> None:
@@ -233,6 +239,10 @@ def _without_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
         if component is not None:
             setattr(backend, part, component)
     return Tokenizer(backend)
+
+
+def _says_something(answer: Mapping[str, Any]) -> bool:
+    return any(answer.get(key) for key in ("content", "tool_calls", "reasoning", "reasoning_content"))
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from smg_trio.api.openai.chat.messages import parse_messages
 from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.mistral_chat import MistralChat
@@ -117,7 +118,6 @@ HELLO = {"role": "user", "content": "Hi"}
         ([{"role": "narrator", "content": "x"}], {}, "role"),
         ([HELLO], {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "a b"),
         ([HELLO], {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}]}, "schema"),
-        ([HELLO, {"role": "assistant", "content": None}, HELLO], {}, "content"),
     ],
 )
 def test_conversations_that_the_library_refuses_are_bad_requests(
@@ -128,6 +128,28 @@ def test_conversations_that_the_library_refuses_are_bad_requests(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "pydantic" not in str(caught.value)
+
+
+def said(who: str, text: str) -> dict[str, Any]:
+    return {"role": who, "content": text}
+
+
+@pytest.mark.parametrize("name", ["mistral-v3", "tekken-v13"])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [HELLO, {"role": "assistant", "content": None}, said("user", "Again")],
+        [said("system", "A"), said("system", "B"), HELLO],
+        [HELLO, said("system", "LATER"), said("user", "Again")],
+        [said("assistant", "Welcome"), HELLO],
+        [HELLO, said("assistant", "One"), said("assistant", "Two"), HELLO],
+        [said("developer", "A"), HELLO],
+    ],
+)
+def test_orders_that_only_the_library_refuses_are_fitted(name: str, messages: list[dict[str, Any]]) -> None:
+    text = chat_of(name).encode(messages).text
+    for message in messages:
+        assert (message["content"] or "") in text
 
 
 def test_pictures_are_refused_and_never_fetched() -> None:
@@ -162,7 +184,7 @@ def test_no_message_raises_anything_but_a_clients_fault(messages: list[Any], fun
     tools = [{"type": "function", "function": function} for function in functions]
     for name in ("mistral-v3", "tekken-v13"):
         with contextlib.suppress(InvalidRequest, UnsupportedFeature):
-            chat_of(name).encode(messages, tools=tools)
+            chat_of(name).encode(parse_messages(messages), tools=tools)
 
 
 # ---- when it is used --------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from typing import Any
 
 from smg_trio.api.openai.chat.messages import Message
 from smg_trio.api.openai.responses.custom_tools import custom_arguments
-from smg_trio.api.openai.responses.tools import flat_name
 from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, hosted_call, hosted_result
+from smg_trio.api.openai.responses.tools import flat_name
 from smg_trio.core.conversations import Item
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 from typing import Any, Final
 
-from smg_trio.api.openai.responses.setting_items import read_configuration_update, read_tool_item, read_tool_search_call
 from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, check_hosted_item
+from smg_trio.api.openai.responses.setting_items import read_configuration_update, read_tool_item, read_tool_search_call
 from smg_trio.api.parameters.fields import (
     Reader,
     array,
