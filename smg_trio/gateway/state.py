@@ -22,7 +22,6 @@ from smg_trio.gateway.generation.response_ids import ResponseIds
 from smg_trio.gateway.http import Request
 from smg_trio.gateway.model_loads import ModelLoads
 from smg_trio.gateway.models import order_of_settings
-from smg_trio.gateway.notes import Notes
 from smg_trio.gateway.observability.access_log import AccessLog
 from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
@@ -34,6 +33,7 @@ from smg_trio.gateway.security.key_ring import KeyRing
 from smg_trio.gateway.security.origins import OriginPolicy
 from smg_trio.history.base import HistoryStore
 from smg_trio.pipeline.models import ModelCatalog, ServedModel
+from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.prepare import Preparer
 from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import admission_queue_of, retry_schedule_of, routing_key_of

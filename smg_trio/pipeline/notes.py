@@ -20,10 +20,10 @@ class Notes:
     def __init__(self) -> None:
         self._written: set[str] = set()
 
-    def once(self, texts: Iterable[str], subject: str) -> None:
-        """Log each of `texts` as said of `subject`, unless it was before."""
+    def once(self, texts: Iterable[str], subject: str = "") -> None:
+        """Log each of `texts`, which are about `subject`, unless it was logged before."""
         for text in texts:
-            line = f"{subject}: {text}"
+            line = f"{subject}: {text}" if subject else text
             if line not in self._written and len(self._written) < _MOST:
                 self._written.add(line)
                 logger.warning("%s", line)

@@ -76,7 +76,7 @@ async def test_hosted_tools_are_left_out_with_one_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_bench(tmp_path) as bench:
-        with caplog.at_level(logging.WARNING, "smg_trio.gateway.notes"):
+        with caplog.at_level(logging.WARNING, "smg_trio.pipeline"):
             for _ in range(2):
                 tools = [FUNCTION, {"type": "web_search"}, {"type": "image_generation"}]
                 bench.say(spelt(bench, call("f", {})))
@@ -84,7 +84,7 @@ async def test_hosted_tools_are_left_out_with_one_line_in_the_log(
                 assert item["name"] == "f"
                 assert '"name": "f"' in prompt(bench)
                 assert "web_search" not in prompt(bench)
-        lines = [record.getMessage() for record in caplog.records if record.name == "smg_trio.gateway.notes"]
+        lines = [record.getMessage() for record in caplog.records if record.name == "smg_trio.pipeline"]
         assert len(lines) == 2
         assert "image_generation" in lines[0]
         body = {"model": MODEL, "input": "hi", "tools": [FUNCTION, {"type": "web_search"}]}

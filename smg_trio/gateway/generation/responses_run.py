@@ -98,10 +98,10 @@ class ResponsesRun:
         history = await _history(gateway, asked, owner, local or {})
         own = resolve_references(asked.input, await _known_items(gateway, asked, owner, history))
         chat, tools = asked.chat(history, own), asked.offered(history, own)
-        for kind in sorted(tools.left_out):
-            gateway.notes.once(
-                f"Responses tools of type {kind} cannot run on this server and are not offered to models"
-            )
+        gateway.notes.once(
+            f"Responses tools of type {kind} cannot run on this server and are not offered to models"
+            for kind in sorted(tools.left_out)
+        )
         model = gateway.catalog.find(chat.model, stands_in_for=OPENAI_MODELS)
         prepared = None
         if asked.generate:
