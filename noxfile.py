@@ -170,7 +170,7 @@ CLIENTS = {
             "pydantic-ai-slim[openai,anthropic]>=2.60",
             "openai-agents>=0.24",
         ),
-        ("openai", "anthropic", "langchain", "litellm", "agents", "node", "codex"),
+        ("openai", "anthropic", "langchain", "litellm", "agents", "node", "codex", "claude_code"),
     ),
     # Wants an older jiter than the newest openai does.
     "instructor": (("instructor>=1.17",), ("instructor",)),

@@ -147,19 +147,19 @@ def _separate(turns: list[Message], traits: TemplateTraits) -> list[Message]:
     """Merge or part what the template does not let stand side by side."""
     if traits.takes_any_order:
         return turns
-    done: list[Message] = []
+    runs: list[list[Message]] = []
     speaker = ""
     for turn in _opened(turns, traits):
-        last, role = done[-1] if done else {}, turn["role"]
-        if _merge(last, turn, traits):
-            done[-1] = _merged(last, turn, traits)
+        role = turn["role"]
+        if runs and _merge(runs[-1][-1], turn, traits):
+            runs[-1].append(turn)
             continue
         if role == "user" and speaker == "tool" and not traits.user_after_result:
-            done.append(empty_turn("assistant", traits))
-        done.append(turn)
+            runs.append([empty_turn("assistant", traits)])
+        runs.append([turn])
         if role not in _SYSTEM_ROLES:  # templates that take them anywhere look past them
             speaker = role
-    return done
+    return [run[0] if len(run) == 1 else _merged(run, traits) for run in runs]
 
 
 def _opened(turns: list[Message], traits: TemplateTraits) -> list[Message]:
@@ -174,17 +174,17 @@ def _opened(turns: list[Message], traits: TemplateTraits) -> list[Message]:
 
 def _merge(last: Message, turn: Message, traits: TemplateTraits) -> bool:
     role = turn["role"]
-    if last.get("role") != role or "tool_calls" in turn or "tool_calls" in last:
+    if last["role"] != role or "tool_calls" in turn or "tool_calls" in last:
         return False
     return (role == "user" and not traits.consecutive_users) or (
         role == "assistant" and not traits.consecutive_assistants
     )
 
 
-def _merged(last: Message, turn: Message, traits: TemplateTraits) -> Message:
-    content = as_content(_joined([last, turn]), turn["role"], traits)
-    reasoning = _SEPARATOR.join([said for each in (last, turn) if (said := each.get("reasoning"))])
-    return {**turn, **last, "content": content} | ({"reasoning": reasoning} if reasoning else {})
+def _merged(run: Sequence[Message], traits: TemplateTraits) -> Message:
+    content = as_content(_joined(run), run[0]["role"], traits)
+    reasoning = _SEPARATOR.join([said for turn in run if (said := turn.get("reasoning"))])
+    return {**run[0], "content": content} | ({"reasoning": reasoning} if reasoning else {})
 
 
 # --- reasoning --------------------------------------------------------------------------------------
@@ -197,7 +197,8 @@ def _with_reasoning(turn: Message, traits: TemplateTraits, notes: list[Note]) ->
         return {**turn, "reasoning_content": reasoning}
     rest = {key: value for key, value in turn.items() if key != "reasoning"}
     if form in ("none", "inline"):
-        notes.append(Note.REASONING_DROPPED)
+        if Note.REASONING_DROPPED not in notes:
+            notes.append(Note.REASONING_DROPPED)
         return rest
     if form == "thinking":
         return {**rest, "thinking": reasoning}

@@ -177,7 +177,7 @@ def _settle_tools(prober: _Prober) -> None:
     names = ("find_8", "find_9")
     bare = [_tool(8, filled=False), _tool(9)]
     probes = [_Probe(hi, names, _TOOLS), _Probe(hi, names, bare)]
-    forms = [{"tool_form": form} for form in ("kept", "omitted", "filled", "flat")]
+    forms = [{"tool_form": form} for form in ("kept", "omitted", "filled", "flat", "plain")]
     before = prober.traits
     if not prober.settle(probes, forms) and not any(prober.passes(probe) for probe in probes):
         prober.traits = replace(before, shows_tools=False)

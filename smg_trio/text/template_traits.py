@@ -17,7 +17,7 @@ ResultForm = Literal["own", "user"]
 CallText = Literal["together", "before", "apart"]
 CallIds = Literal["any", "short", "numbered"]
 Reasoning = Literal["reasoning_content", "thinking", "parts", "inline", "none"]
-ToolForm = Literal["kept", "omitted", "filled", "flat"]
+ToolForm = Literal["kept", "omitted", "filled", "flat", "plain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,8 @@ class TemplateTraits:
         reasoning_with_text: a turn with calls may have both reasoning and text; if not, the text is added to the
             reasoning.
         tool_form: what a tool leaves out is null (``kept``), absent (``omitted``), or an empty value (``filled``);
-            ``flat``: besides, name, description and parameters are members of the tool itself.
+            ``flat``: besides, name, description and parameters are members of the tool itself; ``plain``: schemas are
+            simplified, see `tool_forms.simplified_tools`.
         empty_tools: a request without tools gives an empty list instead of nothing.
         shows_tools: whether the definitions of tools are shown.
     """

@@ -19,6 +19,8 @@ def fit_tools(tools: Tools, traits: TemplateTraits) -> Tools | None:
         return [] if traits.empty_tools else None
     if traits.tool_form == "kept":
         return tools
+    if traits.tool_form == "plain":
+        return simplified_tools(tools)
     if traits.tool_form == "omitted":
         return [{**tool, "function": _without_nulls(tool["function"])} for tool in tools]
     filled = [{**tool, "function": _with_empty_values(tool["function"])} for tool in tools]

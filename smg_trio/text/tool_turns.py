@@ -13,6 +13,7 @@ from smg_trio.text.message_forms import Message, as_content, empty_turn
 from smg_trio.text.template_traits import TemplateTraits
 
 _SHORT_ID_LENGTH: Final = 9
+_BLANKS: Final = str.maketrans("01", " \t")
 _ID_LETTERS: Final = string.digits + string.ascii_letters
 
 
@@ -104,22 +105,25 @@ def _own_form(each: _Round, traits: TemplateTraits) -> list[Message]:
         turn = {"role": "assistant", "content": as_content(None, "assistant", traits)}
         if traits.call_text == "apart":
             done.append(empty_turn("user", traits) | {"separates": True})
+    results: dict[int, list[Message]] = {}
+    for index, result in each.results:
+        results.setdefault(index, []).append(_result(result, each.calls[index], traits))
     place = 0
     for calls in parts:
         done.append(_call_turn(turn, calls, traits))
         turn = {"role": "assistant", "content": as_content(None, "assistant", traits)}
-        mine = range(place, place + len(calls))
-        done += [_result(result, each.calls[index], traits) for index, result in each.results if index in mine]
+        for index in range(place, place + len(calls)):
+            done += results.get(index, ())
         place += len(calls)
     return done
 
 
 def _told_apart(turns: Sequence[Message], traits: TemplateTraits) -> list[Message]:
-    """Separating user turns, each of another length: such templates repeat the tools at turns that equal the last."""
+    """Separating user turns, each of other blanks: such templates repeat the tools at turns that equal the last."""
     done, count = [], 0
     for turn in turns:
         if "separates" in turn:
-            text = traits.empty_turn + " " * count
+            text = traits.empty_turn + f"{count:b}".translate(_BLANKS) if count else traits.empty_turn
             turn = {"role": "user", "content": as_content(text, "user", traits)}
             count += 1
         done.append(turn)

@@ -30,12 +30,12 @@ from smg_trio.testing.script import Script, text_script
 from smg_trio.text.model_files import ModelText, load_model_text
 from tests.e2e.harness import open_gateway
 
-WINDOW = 65536
+WINDOW = 131072
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
 _ORDER = re.compile(r"^(Think|Say|Call): ?(.*)$", re.MULTILINE)
 _CALL = re.compile(r"(\S+) (.*)")
 _WORD = re.compile(r"[\w-]+")
-_CALL_ORDER = re.compile(r"^Call: (\S+) ", re.MULTILINE)
+_CALL_ORDER = re.compile(r"Call: (\S+) (?=\{)")
 
 
 def answer_to(prompt: str) -> str:

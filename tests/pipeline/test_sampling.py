@@ -61,6 +61,11 @@ def test_more_than_the_whole_window_is_refused_by_the_name_it_came_under() -> No
     assert "100" in refused.value.message
 
 
+def test_a_bound_above_the_window_is_cut_to_it() -> None:
+    fields = SamplingFields(max_tokens=64_000, max_tokens_is_bound=True)
+    assert resolve_max_tokens(fields, default=None, prompt_length=10, max_model_len=100) == 90
+
+
 def test_all_end_tokens_go_to_the_engine_unless_they_are_to_be_ignored() -> None:
     usual = resolve(SamplingFields(stop_token_ids=(5,)))
     assert usual.eos_token_id == EOS

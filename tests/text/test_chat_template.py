@@ -12,7 +12,7 @@ import pytest
 
 from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
 from smg_trio.text import chat_template
-from smg_trio.text.chat_template import ChatTemplate, ThinkingToggle
+from smg_trio.text.chat_template import EFFORTS, ChatTemplate, ThinkingToggle
 from smg_trio.text.conversation import fit
 from smg_trio.text.model_files import ModelText
 from smg_trio.text.template_traits import TemplateTraits
@@ -271,6 +271,43 @@ def test_textual_arguments_that_a_template_cannot_iterate_are_given_as_an_empty_
     said = [{"role": "assistant", "content": None, "tool_calls": calls}]
     fitted = fit(said, TemplateTraits(raw_arguments=False))
     assert template.render(fitted.messages) == 'a(x=1)b(arguments={"x": )c(arguments=[1])de'
+
+
+LIMITED = (
+    "{% if reasoning_effort is defined and reasoning_effort not in ['no_think', 'low', 'high'] %}"
+    "{{ raise_exception('unknown effort') }}{% endif %}{{ messages[0].content }}"
+)
+
+
+def test_efforts_are_the_nearest_that_a_template_takes() -> None:
+    assert ChatTemplate(LIMITED, {}).efforts == {
+        "none": "no_think",
+        "minimal": "low",
+        "low": "low",
+        "medium": "low",
+        "high": "high",
+        "xhigh": "high",
+        "max": "high",
+    }
+    every = ChatTemplate("{{ messages[0].content }}{{ reasoning_effort }}", {}).efforts
+    assert every == {effort: effort for effort in EFFORTS}
+    no_rest = ChatTemplate(LIMITED.replace("'no_think', 'low', ", ""), {}).efforts
+    assert (no_rest["none"], no_rest["low"]) == (None, "high")
+
+
+def test_a_template_may_change_lists_of_its_own_and_no_others() -> None:
+    source = (
+        "{% set seen = [] %}{% for m in messages %}{% set _ = seen.append(m.content) %}{% endfor %}{{ seen.pop(0) }}"
+    )
+    assert ChatTemplate(source, {}).render(USER) == "Hi"
+    for given in ("messages", "tools"):
+        with pytest.raises(InvalidRequest, match="unsafe"):
+            ChatTemplate(f"{{{{ {given}.append(1) }}}}", {}).render(USER, tools=[{}])
+
+
+def test_what_map_gives_can_be_printed_as_json() -> None:
+    template = ChatTemplate("{{ messages | map(attribute='content') | tojson }}", {})
+    assert template.render(USER) == '["Hi"]'
 
 
 def test_the_demo_models_template_knows_tools_thinking_and_history(demo: ModelText) -> None:

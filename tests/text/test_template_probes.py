@@ -136,6 +136,10 @@ def test_a_template_that_takes_everything_has_the_default_traits() -> None:
             {"tool_form": "omitted"},
         ),
         (each(PLAIN, tools=TOOLS.replace("t.function", "t")), {"tool_form": "flat"}),
+        (
+            each(PLAIN, tools=TOOLS.replace("}}>", "}}:{{ t.function.parameters.description + '' }}>")),
+            {"tool_form": "plain"},
+        ),
         (each(PLAIN, tools=TOOLS.replace(" or []", "")), {"empty_tools": True}),
         (
             each(

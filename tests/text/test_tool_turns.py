@@ -113,7 +113,7 @@ def test_the_text_of_a_turn_with_calls_goes_before_them_where_it_would_be_lost()
     apart = turns(messages, call_text="apart")
     contents = [(turn["role"], turn["content"]) for turn in apart]
     assert contents[1:4] == [("assistant", "T"), ("user", ""), ("assistant", "")]
-    assert contents[5:8] == [("assistant", "V"), ("user", " "), ("assistant", "")]
+    assert contents[5:8] == [("assistant", "V"), ("user", "\t"), ("assistant", "")]
 
 
 def test_text_joins_the_reasoning_where_a_template_takes_only_one_of_them() -> None:
@@ -171,3 +171,13 @@ def test_arguments_of_the_history_are_not_changed() -> None:
     before = json.dumps(message)
     turns([USER, message], call_ids="short", several_calls=False, arguments="text")
     assert json.dumps(message) == before
+
+
+def test_hundreds_of_rounds_and_calls_cost_as_much_more_as_they_are() -> None:
+    rounds = [turn for n in range(2_000) for turn in (said(call(f"{n}"), content="T"), result(f"{n}"))]
+    separators = [turn["content"] for turn in turns([USER, *rounds], call_text="apart") if turn["role"] == "user"][1:]
+    assert len(set(separators)) == 2_000
+    assert max(map(len, separators)) < 12
+    many = said(*(call(f"{n}") for n in range(2_000)))
+    found = turns([USER, many, *(result(f"{n}") for n in reversed(range(2_000)))], several_calls=False)
+    assert [turn["tool_call_id"] for turn in found if turn["role"] == "tool"] == [f"{n}" for n in range(2_000)]

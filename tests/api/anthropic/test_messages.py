@@ -38,6 +38,10 @@ def refused(error: type[InvalidRequest | UnsupportedFeature] = InvalidRequest, *
     return caught.value.param
 
 
+def test_max_tokens_is_a_bound_that_may_exceed_the_window() -> None:
+    assert parse(max_tokens=64_000).chat.sampling.max_tokens_is_bound
+
+
 def test_a_plain_body_becomes_a_plain_chat() -> None:
     request = parse(temperature=0.5, top_p=0.9, top_k=5, stop_sequences=["\n\nHuman:"], stream=True)
     chat = request.chat

@@ -40,19 +40,23 @@ def parse_messages(value: Any, param: str = "messages") -> list[Message]:
     if not messages:
         raise refuse(param, "must not be an empty array")
     done: list[Message] = []
-    for index, message in enumerate(messages):
-        done.append(_read_message(message, param, index, done))
+    last_call_id: str | None = None
+    for index, value in enumerate(messages):
+        message = _read_message(value, param, index, last_call_id)
+        if calls := message.get("tool_calls"):
+            last_call_id = str(calls[-1].get("id") or "")
+        done.append(message)
     return done
 
 
-def _read_message(value: Any, array_param: str, index: int, before: list[Message]) -> Message:
+def _read_message(value: Any, array_param: str, index: int, last_call_id: str | None) -> Message:
     message = value if type(value) is dict else mapping(value, f"{array_param}[{index}]")
     role = message.get("role")
     if not isinstance(role, str) or not role:
         _refuse_role(role, f"{array_param}[{index}].role")
     if type(message.get("content")) is str and _CHECKED_KEYS.isdisjoint(message):
         return message
-    return _read_extras(message, f"{array_param}[{index}]", index, before)
+    return _read_extras(message, f"{array_param}[{index}]", index, last_call_id)
 
 
 def _refuse_role(role: Any, param: str) -> None:
@@ -61,7 +65,8 @@ def _refuse_role(role: Any, param: str) -> None:
     filled_string(role, param)
 
 
-def _read_extras(message: Message, param: str, index: int, before: list[Message]) -> Message:
+def _read_extras(message: Message, param: str, index: int, last_call_id: str | None) -> Message:
+    """A message with more than text; `last_call_id`: what a message of role ``function`` answers."""
     prefix = f"{param}."
     _check_content(message.get("content"), f"{prefix}content")
     for key in _TEXT_KEYS:
@@ -72,20 +77,12 @@ def _read_extras(message: Message, param: str, index: int, before: list[Message]
     if any(call.get("type") == "custom" for call in calls):
         message = {**message, "tool_calls": [_as_function(call, f"{prefix}tool_calls") for call in calls]}
     if message["role"] == "function":
-        return result_of_function(message, param, _last_call_id(before))
+        return result_of_function(message, param, last_call_id)
     return in_common_form(message, param, index) if message["role"] == "assistant" else message
 
 
 def _as_function(call: Message, param: str) -> Message:
     return custom_call(call, param) if call.get("type") == "custom" else call
-
-
-def _last_call_id(messages: list[Message]) -> str | None:
-    """The id of the call that a message of role ``function`` answers."""
-    for message in reversed(messages):
-        if calls := message.get("tool_calls"):
-            return str(calls[-1].get("id") or "")
-    return None
 
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
