@@ -24,7 +24,8 @@ TEMPLATE = """\
 {%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {% if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}{{ message.content }}\
-{% for call in message.tool_calls or [] %}[{{ call.function.name }}:{{ call.function.arguments.city }}]{% endfor %}\
+{% for call in message.tool_calls or [] %}[{{ call.function.name }}:\
+{% for value in call.function.arguments.values() %}{{ value }}{% endfor %}]{% endfor %}\
 <|im_end|>
 {% endfor -%}
 {%- if add_generation_prompt -%}
