@@ -1,15 +1,21 @@
 # The gateway alone: engines run in containers of their own and share /run/smg with it (see deploy/).
 #   docker build -t smg-trio .
-FROM python:3.13-slim AS build
+# Packages are installed by hash. To pin the base image as well, name it by digest:
+#   docker build --build-arg BASE=python:3.13-slim@sha256:… -t smg-trio .
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS build
 WORKDIR /src
+COPY deploy/requirements.txt ./
+RUN python -m venv /opt/smg-trio \
+    && /opt/smg-trio/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+        --require-hashes -r requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY smg_trio ./smg_trio
-RUN python -m venv /opt/smg-trio \
-    && /opt/smg-trio/bin/python -m pip install --no-cache-dir --disable-pip-version-check . \
-    && /opt/smg-trio/bin/python -m pip uninstall --yes pip \
+RUN /opt/smg-trio/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation . \
+    && /opt/smg-trio/bin/python -m pip uninstall --yes hatchling pip \
     && /opt/smg-trio/bin/python -m compileall -q /opt/smg-trio/lib
 
-FROM python:3.13-slim
+FROM ${BASE}
 # Sockets belong to the user who made them, and engines must be allowed to write to them: run these as the same user
 # (or as root). The gateway makes the directory below the volume itself, so that its owner is right.
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin smg \

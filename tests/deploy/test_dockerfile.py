@@ -71,8 +71,10 @@ def test_it_runs_the_gateway_as_a_user_of_its_own() -> None:
 
 def test_its_python_is_supported() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for line in values("FROM"):
-        version = line.split()[0].removeprefix("python:").removesuffix("-slim")
+    bases = {line.split()[0] for line in values("FROM")}
+    assert bases == {"${BASE}"}
+    for line in values("ARG"):
+        version = line.removeprefix("BASE=python:").removesuffix("-slim")
         assert f"Programming Language :: Python :: {version}" in project["classifiers"]
 
 
@@ -102,3 +104,18 @@ def test_the_health_check_of_the_image_is_that_file() -> None:
     (command,) = (rest for rest in values("HEALTHCHECK"))
     assert '"/opt/smg-trio/healthcheck.py"' in command
     assert subprocess.run([sys.executable, "-m", "py_compile", DEPLOY / "healthcheck.py"], check=False).returncode == 0
+
+
+def test_packages_are_installed_by_hash() -> None:
+    text = (ROOT / "deploy" / "requirements.txt").read_text()
+    entry = r"^([\w.-]+)==\S+ *\\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)"
+    packages = re.findall(entry, text, flags=re.MULTILINE)
+    assert len(packages) == len(re.findall(r"^[\w.-]+==", text, flags=re.MULTILINE))
+    names = {re.sub(r"[-_.]+", "-", name).lower() for name, _ in packages}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for line in (*project["project"]["dependencies"], *project["build-system"]["requires"]):
+        name = re.match(r"[\w.-]+", line)
+        assert name is not None
+        assert re.sub(r"[-_.]+", "-", name[0]).lower() in names, f"{line}: compile deploy/requirements.txt anew"
+    assert any("--require-hashes -r requirements.txt" in command for command in values("RUN"))
+    assert any("--no-deps --no-build-isolation ." in command for command in values("RUN"))
