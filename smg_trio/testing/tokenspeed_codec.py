@@ -349,7 +349,7 @@ def _bad_json(sampling: Mapping[str, Any], options: EngineOptions) -> bool:
         for name in ("json_schema", "structural_tag"):
             if sampling[name] is not None:
                 json.loads(sampling[name])
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     return False
 

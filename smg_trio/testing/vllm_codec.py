@@ -166,7 +166,7 @@ def _compile_failure(kind: str, value: Any) -> str | None:
             json.loads(value)
         elif kind == "grammar" and not re.search(r"::=|:", value):
             return "no rule in the grammar"
-    except (re.error, ValueError) as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         return str(error)
     return None
 

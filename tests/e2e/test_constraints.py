@@ -18,6 +18,8 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+DEEP = "(" * 20_000 + "a" + ")" * 20_000
+WIDE = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(4_000)}}
 OFF: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 PLAIN = "{{ messages[0].content }}:"
 THINKING = (
@@ -86,6 +88,24 @@ BROKEN: list[dict[str, Any]] = [
     {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"foo": "bar"}}}}],
      "tool_choice": "required"},
     {"tools": TOOLS, "tool_choice": NAMED, "structured_outputs": {"json": SCHEMA}},
+    {"structured_outputs": {"regex": DEEP}},
+    {"response_format": {"type": "json_schema", "json_schema": {"schema": WIDE}}},
+    {"tools": [{"type": "function", "function": {"name": "f", "parameters": WIDE}}], "tool_choice": "required"},
+    {"tools": [{"type": "function", "function": {"name": "f", "parameters": WIDE, "strict": True}}]},
+]  # fmt: skip
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+ANTHROPIC_TOOL = {"name": "f", "input_schema": WIDE}
+BROKEN_ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
+    ("/v1/completions", {"prompt": "a", "guided_regex": DEEP}, "guided_regex"),
+    ("/v1/completions", {"prompt": "a", "guided_json": WIDE}, "guided_json"),
+    ("/v1/responses", {"input": "a", "text": {"format": {"type": "json_schema", "name": "n", "schema": WIDE}}},
+     "text.format.schema"),
+    ("/v1/messages", {"messages": MESSAGES, "tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "any"}}, "tools[0]"),
+    ("/v1/messages", {"messages": MESSAGES, "tools": [ANTHROPIC_TOOL | {"strict": True}]}, "tools[0]"),
+    ("/generate", {"text": "a", "sampling_params": {"regex": DEEP}}, "sampling_params.regex"),
+    ("/generate", {"text": "a", "sampling_params": {"json_schema": json.dumps(WIDE)}}, "sampling_params.json_schema"),
 ]  # fmt: skip
 
 
@@ -96,6 +116,10 @@ async def test_constraints_that_no_engine_can_compile_are_refused_before_one(tmp
             for stream in (False, True):
                 answer = await bench.chat(**broken, stream=stream)
                 assert error_of(answer, 400)["param"], broken
+        for path, broken, param in BROKEN_ELSEWHERE:
+            answer = await bench.http.post(path, json={"model": MODEL, "max_tokens": 5, **broken})
+            assert answer.status_code == 400, path
+            assert param in answer.json()["error"]["message"], path
         assert bench.engine.received == []
         assert (await bench.chat_text())[0] == "ok"
 

@@ -113,6 +113,7 @@ OUT_OF_RANGE: dict[str, dict[str, Any]] = {
     "bias outside the vocabulary": {"logit_bias": {"1000": 1.0}},
     "stop strings": {"stop": ["x"]},
     "broken schema": {"json_schema": "{"},
+    "deep schema": {"json_schema": "[" * 100_000},
 }
 
 

@@ -169,6 +169,9 @@ def test_the_first_structured_request_settles_the_backend() -> None:
     assert failure(regex="[a-") is not None
     assert failure(regex="[a-z]+") is None
     assert failure(json="{") is not None
+    assert failure(regex="(" * 20_000 + ")" * 20_000) is not None
+    assert failure(json="[" * 100_000) is not None
+    assert failure(structural_tag="[" * 100_000) is not None
 
 
 @pytest.mark.parametrize(

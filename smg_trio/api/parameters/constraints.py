@@ -24,14 +24,12 @@ from smg_trio.api.parameters.fields import (
     take,
     wire_safe,
 )
-from smg_trio.api.parameters.regexes import check_regex
-from smg_trio.api.parameters.schemas import check_schema
+from smg_trio.api.parameters.regexes import check_regex, check_regex_depth
+from smg_trio.api.parameters.schemas import MAX_SCHEMA_DEPTH, PropertyCount, check_schema
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.heavy_json import weight
 from smg_trio.core.requests import StructuredKind, StructuredOutput
 
-MAX_SCHEMA_DEPTH = 64
-"""vLLM's own bound on the nesting of a schema (0.32, ``sampling_params.py``)."""
 _TAG_WRAPPER_DEPTH = 16
 MAX_CONSTRAINT_WEIGHT = 262_144
 """Characters of a constraint, each value in it counted as eight more: engines compile it while their streams wait, and
@@ -93,13 +91,13 @@ def _structured_outputs(options: dict[str, Any]) -> Iterator[tuple[str, Constrai
 
 def _options(obj: Mapping[str, Any]) -> dict[str, Any]:
     options = obj.get("structured_outputs") or {}
-    pattern = take(options, "whitespace_pattern", string, prefix="structured_outputs.")
+    pattern = take(options, "whitespace_pattern", check_regex, prefix="structured_outputs.")
     return {
         "disable_any_whitespace": bool(take(options, "disable_any_whitespace", boolean, prefix="structured_outputs.")),
         "disable_additional_properties": bool(
             take(options, "disable_additional_properties", boolean, prefix="structured_outputs.")
         ),
-        "whitespace_pattern": pattern or take(obj, "guided_whitespace_pattern", string),
+        "whitespace_pattern": pattern or take(obj, "guided_whitespace_pattern", check_regex),
     }
 
 
@@ -138,8 +136,6 @@ def read_schema(value: Any, param: str) -> Any:
     """A JSON schema as an object or as JSON text (kept as it came)."""
     check_weight(value, param)
     loaded = _load_text(value, param) if isinstance(value, str) else value
-    if nests_deeper(loaded, MAX_SCHEMA_DEPTH):
-        raise refuse(param, f"the schema may nest at most {MAX_SCHEMA_DEPTH} levels")
     check_schema(mapping(loaded, param), param)
     wire_safe(loaded, param)
     return value
@@ -184,7 +180,21 @@ def _structural_tag(value: Any, param: str) -> str:
     tag = _load_text(filled_string(value, param), param)
     if nests_deeper(mapping(tag, param), MAX_SCHEMA_DEPTH + _TAG_WRAPPER_DEPTH):
         raise refuse(param, "the structural tag is nested too deeply")
+    _check_parts(tag, param)
     return cast(str, value)
+
+
+def _check_parts(tag: Any, param: str) -> None:
+    """What a structural tag holds, wherever it stands in it: properties of schemas, and regexes."""
+    properties, pending = PropertyCount(param), [tag]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            properties.add(node)
+            if isinstance(pattern := node.get("pattern"), str):
+                check_regex_depth(pattern, param)
+        if isinstance(node, (dict, list)):
+            pending.extend(node.values() if isinstance(node, dict) else node)
 
 
 _READERS: dict[StructuredKind, Callable[[Any, str], Any]] = {

@@ -15,6 +15,10 @@ from smg_trio.api.parameters.fields import refuse, string
 
 MAX_REGEX_CHARS = 262_144
 """As for every constraint; real ones are a thousandth of it."""
+MAX_REGEX_DEPTH = 64
+"""Groups within groups, as for schemas: what compiles a regex recurses into them."""
+_PIECES = re.compile(r"\\.?|\[(?:\\.?|[^\]\\])*(?:\]|\Z)|[()]", re.DOTALL)
+"""Escapes and sets, which hide parentheses, and parentheses. It cannot fail within a piece, so it never goes back."""
 _CHECKED_CHARS = 10_000
 _BROKEN_ANYWHERE = (
     "missing )",
@@ -29,16 +33,29 @@ def check_regex(value: Any, param: str) -> str:
     """A regex that is not broken in every dialect; very long ones are left to the engine.
 
     Raises:
-        InvalidRequest: no string, a NUL character, or a fault of structure.
+        InvalidRequest: no string, a NUL character, groups nested too deeply, or a fault of structure.
     """
     pattern = string(value, param)
     if len(pattern) > MAX_REGEX_CHARS:
         raise refuse(param, f"at most {MAX_REGEX_CHARS} characters are allowed")
     if "\x00" in pattern:
         raise refuse(param, "must not hold a NUL character")
+    check_regex_depth(pattern, param)
     if len(pattern) <= _CHECKED_CHARS:
         _parse(pattern, param)
     return pattern
+
+
+def check_regex_depth(pattern: str, param: str) -> None:
+    """Refuse a regex whose groups nest deeper than `MAX_REGEX_DEPTH`."""
+    if pattern.count("(") <= MAX_REGEX_DEPTH:
+        return
+    depth = 0
+    for piece in _PIECES.finditer(pattern):
+        text = piece[0]
+        depth += (text == "(") - (text == ")" and depth > 0)
+        if depth > MAX_REGEX_DEPTH:
+            raise refuse(param, f"the groups of a regex may nest at most {MAX_REGEX_DEPTH} levels")
 
 
 def _parse(pattern: str, param: str) -> None:

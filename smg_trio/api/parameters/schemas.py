@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from smg_trio.api.errors import nests_deeper
 from smg_trio.api.parameters.fields import describe, refuse
 from smg_trio.api.parameters.regexes import check_regex
+
+MAX_SCHEMA_DEPTH = 64
+"""vLLM's own bound on the nesting of a schema (0.32, ``sampling_params.py``)."""
+MAX_PROPERTIES = 5_000
+"""Properties of a whole schema; OpenAI's bound."""
+MAX_OPTIONAL_PROPERTIES = 1_000
+"""Properties of one object that may be absent: xgrammar 0.2 needs 1 to 20 s for so many, and eight times as long for
+twice as many. Required ones cost it next to nothing."""
+MAX_ALL_OPTIONAL_PROPERTIES = 2_000
+"""The same over all objects of a schema."""
 
 _TYPE_WORDS = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
@@ -27,12 +38,16 @@ def check_schema(schema: Any, param: str) -> None:
     """Refuse what cannot be a JSON schema.
 
     Args:
-        schema: a JSON value of bounded depth.
+        schema: a JSON value.
         param: its path in the request; the refusal names the part below it.
 
     Raises:
-        InvalidRequest: naming the first wrong part.
+        InvalidRequest: naming the first wrong part, or that the schema is nested too deeply or has too many
+            properties for the compilers of engines.
     """
+    if nests_deeper(schema, MAX_SCHEMA_DEPTH):
+        raise refuse(param, f"the schema may nest at most {MAX_SCHEMA_DEPTH} levels")
+    properties = PropertyCount(param)
     pending: _Pending = [(schema, param)]
     while pending:
         node, path = pending.pop()
@@ -40,8 +55,41 @@ def check_schema(schema: Any, param: str) -> None:
             continue
         if not isinstance(node, dict):
             raise refuse(path, f"a JSON schema must be an object, got {describe(node)}")
+        properties.add(node)
         for keyword, value in node.items():
             _check_keyword(keyword, value, f"{path}.{keyword}", pending)
+
+
+class PropertyCount:
+    """Counts the properties of one schema, object by object.
+
+    Args:
+        param: the path of the schema in the request.
+    """
+
+    def __init__(self, param: str) -> None:
+        self._param = param
+        self._all = self._optional = 0
+
+    def add(self, node: dict[str, Any]) -> None:
+        """Count the properties of one object schema. Raises InvalidRequest beyond the bounds."""
+        named, patterns, required = (node.get(key) for key in ("properties", "patternProperties", "required"))
+        names = set(named) if isinstance(named, dict) else set()
+        more = len(patterns) if isinstance(patterns, dict) else 0
+        if not names and not more:
+            return
+        must = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+        optional = len(names - must) + more
+        self._all += len(names) + more
+        self._optional += optional
+        if self._all > MAX_PROPERTIES:
+            raise refuse(self._param, f"a schema may have at most {MAX_PROPERTIES} properties")
+        if optional > MAX_OPTIONAL_PROPERTIES or self._optional > MAX_ALL_OPTIONAL_PROPERTIES:
+            raise refuse(
+                self._param,
+                f"at most {MAX_OPTIONAL_PROPERTIES} properties of an object, and {MAX_ALL_OPTIONAL_PROPERTIES} of a "
+                "schema, may be left out of 'required'",
+            )
 
 
 def _check_keyword(keyword: str, value: Any, path: str, pending: _Pending) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from smg_trio.api.parameters.constraints import MAX_SCHEMA_DEPTH, parse_structured_output
+from smg_trio.api.parameters.constraints import parse_structured_output
+from smg_trio.api.parameters.schemas import MAX_SCHEMA_DEPTH
 from smg_trio.core.errors import InvalidRequest
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -17,6 +18,15 @@ OLD_TAG = {
     "structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}],
     "triggers": ["<"],
 }
+
+
+MANY_PROPERTIES = {"type": "object", "properties": {f"p{index}": {} for index in range(4000)}}
+DEEP_REGEX = "(" * 200 + "a" + ")" * 200
+
+
+def tag_of(schema: dict[str, Any]) -> str:
+    """A structural tag that holds this schema."""
+    return json.dumps({"type": "structural_tag", "format": {"type": "json_schema", "json_schema": schema}})
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -101,6 +111,21 @@ def test_no_constraint_is_none(body: dict[str, Any]) -> None:
         ({"structured_outputs": {"regex": "a{3,2}"}}, "structured_outputs.regex"),
         ({"structured_outputs": {"regex": "a\x00"}}, "structured_outputs.regex"),
         ({"structured_outputs": {"regex": "(" * 3000 + ")" * 3000}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"regex": "x" * 20_000 + "(" * 100}}, "structured_outputs.regex"),
+        ({"structured_outputs": {"json": MANY_PROPERTIES}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": json.dumps(MANY_PROPERTIES)}}, "structured_outputs.json"),
+        ({"structured_outputs": {"json": {"pattern": DEEP_REGEX}}}, "structured_outputs.json.pattern"),
+        (
+            {"structured_outputs": {"json": SCHEMA, "whitespace_pattern": DEEP_REGEX}},
+            "structured_outputs.whitespace_pattern",
+        ),
+        ({"guided_json": SCHEMA, "guided_whitespace_pattern": DEEP_REGEX}, "guided_whitespace_pattern"),
+        ({"structured_outputs": {"structural_tag": tag_of(MANY_PROPERTIES)}}, "structured_outputs.structural_tag"),
+        (
+            {"structured_outputs": {"structural_tag": tag_of({"pattern": DEEP_REGEX})}},
+            "structured_outputs.structural_tag",
+        ),
+        ({"response_format": json.loads(tag_of(MANY_PROPERTIES))}, "response_format"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": {"choice": [1]}}, "structured_outputs.choice[0]"),
         ({"structured_outputs": {"grammar": "  "}}, "structured_outputs.grammar"),

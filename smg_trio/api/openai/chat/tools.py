@@ -97,16 +97,14 @@ def parse_tool_choice(value: Any, tools: Sequence[Tool], param: str = "tool_choi
 
     Raises:
         InvalidRequest: an unknown word or shape, a choice without tools, a name that is no tool's, or a
-            forced tool whose parameters are no JSON schema.
+            forced or strict tool whose parameters are no JSON schema.
     """
-    if value is None:
-        return _AUTO if tools else NO_TOOLS
-    if value == "none":
+    if value == "none" or (value is None and not tools):
         return NO_TOOLS
     if not tools:
         raise refuse(param, "is only allowed when 'tools' are specified")
-    choice = _choice(value, {tool["function"]["name"] for tool in tools}, param)
-    if choice.is_forced:
+    choice = _AUTO if value is None else _choice(value, {tool["function"]["name"] for tool in tools}, param)
+    if choice.is_forced or any(tool["function"].get("strict") for tool in tools):
         _check_parameters(tools)
     return choice
 
