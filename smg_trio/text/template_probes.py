@@ -21,7 +21,7 @@ from smg_trio.text.tool_forms import fit_tools
 Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]] | None, bool], str]
 """Messages, tools and whether thinking is switched on to the prompt, an assistant's turn open; raises ClientFault."""
 
-_NOTATIONS: Final = ("{'type': 'text'", '{"type": "text"', '{"type": "thinking"', "{'town'")
+_NOTATIONS: Final = ("{'type': 'text'", '{"type": "text"', '{"type": "thinking"', "{'city'")
 """Content parts and arguments that were printed as the data they are."""
 _FILLERS: Final = ("", " ")
 
@@ -120,7 +120,7 @@ def _calls(*numbers: int, **extra: Any) -> Message:
         {
             "id": f"call_{number}",
             "type": "function",
-            "function": {"name": f"find_{number}", "arguments": f'{{"town": "Oslo{number}"}}'},
+            "function": {"name": f"find_{number}", "arguments": f'{{"city": "Oslo{number}"}}'},
         }
         for number in numbers
     ]
@@ -132,7 +132,7 @@ def _result(number: int) -> Message:
 
 
 def _tool(number: int, *, filled: bool = True) -> Message:
-    parameters = {"type": "object", "properties": {"city": {"type": "string", "description": f"Place{number}"}}}
+    parameters = {"type": "object", "properties": {"town": {"type": "string", "description": f"Place{number}"}}}
     function: Message = {"name": f"find_{number}", "description": None, "parameters": None}
     if filled:
         function |= {"description": f"Weather{number}", "parameters": parameters}
@@ -201,7 +201,7 @@ def _settle_calls(prober: _Prober) -> None:
     _settle_calls_without_tools(prober)
     if prober.traits.calls == "own" and prober.traits.arguments == "mapping":
         broken = _calls(1)
-        broken["tool_calls"][0]["function"]["arguments"] = '{"town": "Oslo1'
+        broken["tool_calls"][0]["function"]["arguments"] = '{"city": "Oslo1'
         probe = _Probe([_user("Quince"), broken, _result(1)], ["find_1", "Oslo1"], _TOOLS)
         prober.settle([probe], [{}, {"raw_arguments": False}])
 
