@@ -130,7 +130,7 @@ def _add_serve(commands: Any, parser: argparse.ArgumentParser | None) -> None:
 
 
 def _add_config(commands: Any) -> None:
-    config = commands.add_parser("config", help="check a settings file, or show what holds")
+    config = commands.add_parser("config", help="validate a settings file, or show the effective settings")
     actions = config.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     check = actions.add_parser(
         "check",

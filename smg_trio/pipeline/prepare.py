@@ -387,8 +387,8 @@ def _check_size_of_constraint(constraint: StructuredOutput | None) -> None:
     """The constraint that forces tool calls holds all their schemas; the engine compiles it."""
     if constraint is not None and weight(constraint.value, MAX_CONSTRAINT_WEIGHT) > MAX_CONSTRAINT_WEIGHT:
         raise InvalidRequest(
-            f"The schemas of the tools are together larger than {MAX_CONSTRAINT_WEIGHT} characters, too many for an "
-            "answer that must be a call.",
+            f"The tools' schemas are larger than {MAX_CONSTRAINT_WEIGHT} characters together, the limit when "
+            "tool_choice forces a call.",
             param="tools",
         )
 

@@ -55,7 +55,7 @@ class TokenBudget:
 
     def _refusal(self, found: str, param: str) -> InvalidRequest | ContextLengthExceeded:
         if not self.is_window:
-            return InvalidRequest(f"A text may have {self.tokens} tokens, but yours {found}.", param=param)
+            return InvalidRequest(f"Input exceeds {self.tokens} tokens: it {found}.", param=param)
         return ContextLengthExceeded(
             f"This model's maximum context length is {self.tokens} tokens. However, your prompt {found} input tokens. "
             "Please reduce the length of the input prompt.",

@@ -7,7 +7,7 @@ import textwrap
 from typing import Any
 
 EXIT_CODES = {
-    0: "done as asked; a gateway has drained",
+    0: "success; the gateway drained",
     1: "failed, or a gateway was cut before its answers had ended",
     2: "wrong usage or setting; nothing was started",
     3: "`top --once`: the gateway answers, but is not ready",

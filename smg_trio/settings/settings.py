@@ -150,7 +150,7 @@ class Settings:
         False, "No effect; accepted for compatibility with SMG. Protection is on unless it is disabled.", "Admission"
     )
     disable_worker_overload_protection: bool = _option(
-        False, "Do not leave out a worker that is overloaded by its engines' word while another one is not.",
+        False, "Keep routing to overloaded workers.",
         "Admission",
     )  # fmt: skip
     worker_overload_waiting_requests: int = _option(
@@ -189,7 +189,7 @@ class Settings:
     )
     disable_circuit_breaker: bool = _option(False, "No circuit breakers.", "Resilience")
     health_failure_threshold: int = _option(
-        3, "Bad probes: 10 times as many make a worker that never was ready failed, 3 times as many one that was.",
+        3, "Failed probes before a worker is marked failed: N×10 if it was never ready, N×3 otherwise.",
         "Resilience", metavar="N",
     )  # fmt: skip
     health_success_threshold: int = _option(
@@ -251,7 +251,7 @@ class Settings:
         None, "Format of tool calls. Default: by model name and chat template.", "Model", metavar="NAME"
     )
     reasoning_parser: str | None = _option(
-        None, "Format of thoughts. Default: by model name and chat template.", "Model", metavar="NAME"
+        None, "Reasoning parser. Default: by model name and chat template.", "Model", metavar="NAME"
     )
     host: str = _option("0.0.0.0", "Address to listen on.", "HTTP")
     port: int = _option(30000, "Port to listen on; 0 lets the system choose.", "HTTP")
@@ -361,7 +361,7 @@ class Settings:
         "per token have their own.", "Observability", metavar="S",
     )  # fmt: skip
     log_level: str = _option("info", "How much is logged.", "Observability", choices=LOG_LEVELS)
-    log_json: bool = _option(False, "One JSON object per line instead of lines for people.", "Observability")
+    log_json: bool = _option(False, "Log as JSON, one object per line.", "Observability")
     log_dir: str | None = _option(
         None, "Write the log to smg-trio.log in this directory too; kept below 100 MB, with five older files.",
         "Observability", metavar="DIR",

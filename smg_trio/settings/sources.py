@@ -122,7 +122,7 @@ def read_toml(text: str, file: str) -> Reading:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError("--config", f"{file} is no TOML: {error}.", "Mind quotes around texts.") from None
+        raise ConfigError("--config", f"{file} is not valid TOML: {error}.", "Quote string values.") from None
     layer: dict[str, Sourced] = {}
     problems: list[ConfigError] = []
     for key, value in document.items():

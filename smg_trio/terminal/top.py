@@ -64,7 +64,7 @@ async def _show_live(options: TopOptions, output: TextIO, keyboard: TextIO) -> N
             "top", "the package rich is not installed.", "Install smg-trio[top], or use --once or --json."
         ) from None
     if not output.isatty():
-        raise ConfigError("top", "this is no terminal.", "Use --once or --json.")
+        raise ConfigError("top", "stdout is not a terminal.", "Use --once or --json.")
     screen = Screen(options.url)
     console = Console(file=output)
     async with open_keys(keyboard) as keys:

@@ -295,7 +295,7 @@ class Group:
         if how is GivenUp.DEAF and not answers:
             return
         del self._given_up[rank]
-        logger.info("rank %d of %s speaks again", rank, self._spec.url)
+        logger.info("rank %d of %s is responding again", rank, self._spec.url)
         # What it could not be told to stop goes on there, and is stopped when it speaks.
         self._orphans[rank] = set()
         self.handshake.taken_back(rank, info)

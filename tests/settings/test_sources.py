@@ -179,7 +179,7 @@ def test_a_file_may_write_names_with_dashes_and_whole_numbers_for_fractions() ->
         ("queue-size = 1\nqueue_size = 2", "--queue-size (from smg.toml: queue_size): is said twice"),
         (
             "port = 1x",
-            "smg.toml is no TOML: Expected newline or end of document after a statement (at line 1, column 9)",
+            "smg.toml is not valid TOML: Expected newline or end of document after a statement (at line 1, column 9)",
         ),
     ],
 )

@@ -66,7 +66,7 @@ async def is_sleeping(gateway: Gateway, request: Request) -> Response:
 
 
 async def pause(gateway: Gateway, request: Request) -> Response:
-    """Have engines make no steps; ``mode`` says what happens to what runs."""
+    """Pause engine scheduling; ``mode`` says what happens to running requests."""
     asked = parse_pause(request.query)
     limit_s = _draining_limit_s(gateway, asked.mode, QUICK_LIMIT_S)
     await call_all(_engines(gateway, request), "pause_scheduler", asked.mode, asked.clear_cache, timeout_s=limit_s)

@@ -58,7 +58,7 @@ async def classify(gateway: Gateway, request: Request) -> Response:
 
 
 async def score(gateway: Gateway, request: Request) -> Response:
-    """How well each of two lists' texts fit together."""
+    """Score text pairs."""
     asked = await gateway.parse_body(request, parse_score_request, gateway.limits)
     answer, scores = await _score(gateway, request, asked, "score-")
     return json_response(score_body(answer, scores))

@@ -145,7 +145,7 @@ class WatchedExporter(SpanExporter):
         result = self._exporter.export(spans)
         if result is not SpanExportResult.SUCCESS:
             if not self._lost:
-                logger.warning("traces cannot be exported to %s; they are lost until it takes them", self._url)
+                logger.warning("trace export to %s is failing; spans are dropped until it recovers", self._url)
             self._lost += len(spans)
         elif self._lost:
             logger.warning("traces are exported to %s again; %d spans were lost", self._url, self._lost)

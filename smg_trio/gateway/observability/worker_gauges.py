@@ -80,8 +80,12 @@ def _engine_gauges() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
     return {
         "ready": GaugeMetricFamily("smg_engine_ready", "1 if the engine takes requests, else 0.", labels=labels),
         "losses": CounterMetricFamily("smg_engine_losses", "Engines that died or were given up.", labels=labels),
-        "running": GaugeMetricFamily("smg_engine_running_requests", "Running, by the engine's word.", labels=labels),
-        "waiting": GaugeMetricFamily("smg_engine_waiting_requests", "Waiting, by the engine's word.", labels=labels),
+        "running": GaugeMetricFamily(
+            "smg_engine_running_requests", "Running requests the engine reports.", labels=labels
+        ),
+        "waiting": GaugeMetricFamily(
+            "smg_engine_waiting_requests", "Waiting requests the engine reports.", labels=labels
+        ),
         "usage": GaugeMetricFamily("smg_engine_token_usage", "Share of the KV cache in use, 0..1.", labels=labels),
         "in_flight": GaugeMetricFamily("smg_engine_inflight_requests", "In flight, by our count.", labels=labels),
     }
@@ -110,7 +114,7 @@ class ResilienceGauges(Collector):
 
     def _overload(self) -> Iterator[Metric]:
         overloaded = GaugeMetricFamily(
-            "smg_workers_overloaded", "Workers that are overloaded by their engines' word.", labels=("model",)
+            "smg_workers_overloaded", "Workers whose engines report an overload.", labels=("model",)
         )
         counts: dict[str, int] = {}
         for worker in self._workers.workers():
@@ -142,7 +146,7 @@ class ResilienceGauges(Collector):
         results.add_metric(("rejected",), seen.refused_full + seen.refused_timeout)
         if seen.limit is not None:
             yield GaugeMetricFamily("smg_admission_limit", "Places for answers.", value=seen.limit)
-        yield GaugeMetricFamily("smg_admission_queue_limit", "Places to wait in.", value=seen.queue_size)
+        yield GaugeMetricFamily("smg_admission_queue_limit", "Admission queue capacity.", value=seen.queue_size)
         yield GaugeMetricFamily("smg_admission_inflight", "Answers that hold a place.", value=seen.in_flight)
         yield GaugeMetricFamily("smg_admission_queue_depth", "Requests that wait for a place.", value=seen.waiting)
         yield from (rejected, results)

@@ -9,27 +9,27 @@ from smg_trio.settings.settings import Settings
 
 
 def exposures(settings: Settings, keys: KeyRing) -> list[str]:
-    """What is open, each with what closes it; empty if nothing is that these settings could close."""
-    doors: list[str] = []
+    """What these settings leave unprotected, each with the flag that protects it."""
+    found: list[str] = []
     reach = _reach(settings.host)
-    doors += _exposures_without_key(keys, reach)
+    found += _exposures_without_key(keys, reach)
     if settings.tls_cert_path is None and not is_local(settings.host):
-        doors.append(f"HTTP without TLS on {settings.host} (--tls-cert-path FILE --tls-key-path FILE)")
+        found.append(f"HTTP without TLS on {settings.host} (--tls-cert-path FILE --tls-key-path FILE)")
     if is_everywhere(settings.host):
-        doors.append(f"HTTP on every interface, {settings.host} (--host 127.0.0.1)")
+        found.append(f"HTTP on every interface, {settings.host} (--host 127.0.0.1)")
     if not is_local(settings.prometheus_host):
-        doors.append(f"metrics without a key on {settings.prometheus_host} (--prometheus-host 127.0.0.1)")
+        found.append(f"metrics without a key on {settings.prometheus_host} (--prometheus-host 127.0.0.1)")
     if "*" in settings.cors_allowed_origins:
-        doors.append("web pages of any origin (--cors-allowed-origins https://your.site)")
+        found.append("web pages of any origin (--cors-allowed-origins https://your.site)")
     if "*" in settings.allowed_hosts and not keys.guards_models and is_local(settings.host):
-        doors.append("web pages by DNS rebinding (--allowed-hosts your.host)")
-    return doors
+        found.append("web pages by DNS rebinding (--allowed-hosts your.host)")
+    return found
 
 
 def exposure_line(settings: Settings, keys: KeyRing) -> str:
     """`exposures` on one line."""
-    doors = exposures(settings, keys)
-    return f"security: open: {'; '.join(doors)}" if doors else "security: nothing is open that a flag would close"
+    found = exposures(settings, keys)
+    return f"security: {'; '.join(found)}" if found else "security: all configurable protections are on"
 
 
 def _exposures_without_key(keys: KeyRing, reach: str) -> list[str]:
@@ -37,14 +37,14 @@ def _exposures_without_key(keys: KeyRing, reach: str) -> list[str]:
     if keys.guards_models:
         if keys.guards_control_plane:
             return []
-        return [f"no control-plane key, so whoever may use models may also manage workers ({control})"]
+        return [f"no control-plane key: anyone who can use models can also manage workers ({control})"]
     if keys.guards_control_plane:
-        return [f"no API key, so {reach} may use models (--api-key-file FILE)"]
-    return [f"no API key, so {reach} may use models and manage workers (--api-key-file FILE, {control})"]
+        return [f"no API key: {reach} can use models (--api-key-file FILE)"]
+    return [f"no API key: {reach} can use models and manage workers (--api-key-file FILE, {control})"]
 
 
 def _reach(host: str) -> str:
-    return "every process of this host" if is_local(host) else "whoever reaches this port"
+    return "any process on this host" if is_local(host) else "anyone who can reach this port"
 
 
 def is_everywhere(host: str) -> bool:

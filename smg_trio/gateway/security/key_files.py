@@ -78,7 +78,9 @@ def read_key_toml(text: str, file: str, limits: KeyLimits) -> list[Key]:
     except tomllib.TOMLDecodeError as error:
         # The parser's own words may quote the line at fault, hence only where it is.
         where = re.search(r"\(at .*\)$", str(error))
-        raise ConfigError(_OPTION, f"{file} is no TOML {where.group() if where else ''}".rstrip() + ".") from None
+        raise ConfigError(
+            _OPTION, f"{file} is not valid TOML {where.group() if where else ''}".rstrip() + "."
+        ) from None
     except RecursionError:
         raise ConfigError(_OPTION, f"{file} is nested too deeply.", "Write a table [keys.NAME] per holder.") from None
     tables = document.pop("keys", {})

@@ -47,7 +47,7 @@ def test_lost_spans_are_told_of_once_and_so_is_that_they_are_lost_no_more(caplog
         moody.takes = takes
         exporter.export([ReadableSpan("a"), ReadableSpan("b")])
     first, second = [record.getMessage() for record in caplog.records]
-    assert first == "traces cannot be exported to http://collector; they are lost until it takes them"
+    assert first == "trace export to http://collector is failing; spans are dropped until it recovers"
     assert second == "traces are exported to http://collector again; 6 spans were lost"
 
 

@@ -33,14 +33,14 @@ async def doors_of(**settings: Any) -> list[str]:
 async def test_the_defaults_leave_four_doors_open() -> None:
     doors = await doors_of()
     assert len(doors) == 4
-    assert "whoever reaches this port" in doors[0]
+    assert "anyone who can reach this port" in doors[0]
 
 
 @pytest.mark.parametrize(
     ("changed", "words", "flag"),
     [
-        ({"api_key": ()}, "no API key, so every process of this host may use models (", "--api-key-file"),
-        ({"control_plane_api_keys": ()}, "may also manage workers", "--control-plane-api-keys"),
+        ({"api_key": ()}, "no API key: any process on this host can use models (", "--api-key-file"),
+        ({"control_plane_api_keys": ()}, "can also manage workers", "--control-plane-api-keys"),
         ({"api_key": (), "control_plane_api_keys": ()}, "use models and manage workers", "--api-key-file"),
         ({"host": "10.0.0.1"}, "HTTP without TLS on 10.0.0.1", "--tls-cert-path"),
         ({"host": "0.0.0.0"} | TLS, "HTTP on every interface", "--host"),
@@ -71,7 +71,7 @@ async def test_what_is_closed_is_not_said(tmp_path: Path) -> None:
     changed = {"host": "10.0.0.1", "cors_allowed_origins": ("https://a",)} | TLS
     assert await doors_of(**(CLOSED | changed)) == []
     closed = KeyRing([Key(b"m", KeyHolder("m")), Key(b"a", KeyHolder("a", Role.ADMIN))])
-    assert exposure_line(Settings(**CLOSED), closed) == "security: nothing is open that a flag would close"
+    assert exposure_line(Settings(**CLOSED), closed) == "security: all configurable protections are on"
 
 
 def test_every_flag_it_names_exists() -> None:

@@ -84,7 +84,7 @@ WRONG = [
     ("[keys.a]\nkey = 's3cret'\ntokens_per_minute = true", "no number from 0"),
     ("[keys.a]\nkey = 's3cret'\nmax_concurrent_requests = 1.5", "no number from 0"),
     ("[keys.a]\nkey = 's3cret'\n[keys.b]\nkey = 's3cret'", "'a' and 'b' have the same key"),
-    ("[keys.a]\nkey = s3cret", r"no TOML \(at line 2, column 7\)"),
+    ("[keys.a]\nkey = s3cret", r"not valid TOML \(at line 2, column 7\)"),
     ("[keys.a]\nkey = 's3cret'\n[keys.'b\tc']\nkey = 'x'", "name"),
 ]
 
