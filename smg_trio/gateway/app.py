@@ -24,9 +24,9 @@ from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_han
 from smg_trio.gateway.generation.response_socket import ResponseSocket
 from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
-from smg_trio.gateway.observability.current_trace import current as current_trace
 from smg_trio.gateway.refusals import note_answer, refuse
 from smg_trio.gateway.request_body import incoming_body
+from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers, preflight
 from smg_trio.gateway.security.key_ring import Access
@@ -76,8 +76,7 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
         except (Unauthorized, Forbidden) as error:
             # Refused in the handshake, with the body and status that HTTP would get.
             quart.abort(_refused(gateway, error, headers))
-        current_trace.set(None)  # that of an earlier request of this connection
-        trace_id.set("")
+        trace_id.set("")  # that of an earlier request of this connection
         await quart.websocket.accept()
         code, reason = await ResponseSocket(gateway, admit, quart.websocket.receive, quart.websocket.send).run()
         with trio.move_on_after(CLOSE_LIMIT_S):
@@ -102,14 +101,12 @@ def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]
 def _neutral_request(gateway: Gateway, path_parameters: dict[str, str]) -> Request:
     incoming = quart.request
     headers = {name.lower(): value for name, value in incoming.headers.items()}
-    request_id, named = request_id_of(headers, gateway.settings.request_id_headers)
     return Request(
         method=incoming.method,
         path=incoming.path,
         headers=headers,
-        request_id=request_id,
+        context=RequestContext(*request_id_of(headers, gateway.settings.request_id_headers)),
         incoming=incoming_body(incoming.scope),
-        client_named_request=named,
         path_parameters=path_parameters,
         query=incoming.args.to_dict(),
         repeated=dict(incoming.args.lists()),

@@ -7,25 +7,20 @@ The one border at which exceptions of endpoints are caught; `api.errors` turns t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.core.random_digits import random_digits
 from smg_trio.gateway.body_codings import UnsupportedContentEncoding, accepted_codings, coding_of
 from smg_trio.gateway.http import Request, Response
-from smg_trio.gateway.observability.access_log import CLIENT_LEFT, shown_path
-from smg_trio.gateway.observability.current_trace import current as current_trace
-from smg_trio.gateway.observability.http_metrics import CLIENT_LEFT_CODE, HttpExchange
+from smg_trio.gateway.observability.access_log import shown_path
 from smg_trio.gateway.observability.logs import shown
+from smg_trio.gateway.observability.observer import Observers, RequestObserver
+from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import Route
-from smg_trio.gateway.security.key_limits import current_slot
-from smg_trio.gateway.security.key_ring import EVERYBODY, Access, KeyHolder
+from smg_trio.gateway.security.key_ring import Access
 from smg_trio.gateway.state import Gateway
-
-if TYPE_CHECKING:
-    from smg_trio.gateway.observability.tracing import RequestTrace
 
 logger = logging.getLogger("smg_trio.gateway")
 audit = logging.getLogger("smg_trio.audit")
@@ -45,71 +40,78 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
 
     Raises nothing but cancellation; the caller closes a `ByteStream` body.
     """
-    request_id.set(request.request_id)
-    access = gateway.access.begin(request.method, route.path, public=route.public)
-    holder, key_name = EVERYBODY, ""
-    exchange = gateway.metrics.http.begins(route.method, route.path)
-    trace = None
-    if gateway.tracing is not None:
-        # Set in any case: an earlier request of this connection may have left its own.
-        trace = None if route.public else gateway.tracing.begin(request, route.path)
-        current_trace.set(trace)
-        trace_id.set("" if trace is None else trace.trace_id)
+    context = request.context
+    request_id.set(context.request_id)
+    _observe(gateway, route, request)
+    observer = context.observer
     try:
-        if not route.public:
-            request.holder = holder = gateway.keys.admit(route.access, request.headers)
-            key_name = holder.name
-        if holder.limits and route.metered:
-            response = await _answer_within_limits(gateway, route, request, holder)
-        else:
-            response = await _answer(gateway, route, request)
+        response = await _answer(gateway, route, request)
         code = ""
     except Exception as error:
-        if not isinstance(error, SmgError):
-            logger.exception("request to %s failed", route.path)
-        key_name = error.key_name if isinstance(error, Forbidden) else key_name
-        gateway.errors.note(error, route.path)
-        response = _failed(route, request, error)
+        # The one border: what an endpoint raises becomes a body in the shape of its API. Nothing goes further, for the
+        # connection may have other requests.
+        response = _failed(gateway, route, request, error)
         code = dict(response.headers).get("x-smg-error-code", "")
     except BaseException:
-        exchange.answered(CLIENT_LEFT, CLIENT_LEFT_CODE)
-        exchange.ended()
-        if trace is not None:
-            trace.end(CLIENT_LEFT, CLIENT_LEFT_CODE, client_left=True)
-        if access is not None:
-            access.key = key_name
-            access.end(CLIENT_LEFT, client_left=True)
+        # Cancelled: the client has left, or the process ends. Nobody reads a response; the request is accounted for.
+        observer.client_left()
         raise
-    if access is not None:
-        access.key = key_name
-        access.follow(response, code)
-    exchange.answered(response.status, code)
+    observer.answered(response.status, code)
     if isinstance(response.body, bytes):
-        exchange.ended()
-        if trace is not None:
-            trace.end(response.status, code)
+        # Sending it is the server's part, which is not waited for: as far as the request goes, this is its end.
+        observer.ended(complete=True)
     else:
-        response.on_end = _ending(exchange, trace, response.status, response.on_end)
-    if holder.limits and route.metered:
-        response.headers += gateway.meters.of(holder).headers()
+        # Most of the request is still to come; whoever sends the stream knows when it is over, and how it went.
+        response.on_end = observer.ended
+    if _counts(route, context):
+        # After the answer, for it is what the headers are about; a refusal says what is left, too.
+        response.headers += gateway.meters.of(context.holder).headers()
     if route.access is Access.ADMIN and gateway.settings.control_plane_audit_enabled:
-        who = shown(key_name) if key_name else "nobody"
+        # Refusals as well: who tried is what an audit is read for.
+        who = shown(context.key_name) if context.key_name else "nobody"
         audit.info("%s %s by %s: %d", request.method, shown_path(request.path), who, response.status)
-    response.headers.append(("x-request-id", request.request_id))
+    response.headers.append(("x-request-id", context.request_id))
     return response
 
 
-async def _answer_within_limits(gateway: Gateway, route: Route, request: Request, holder: KeyHolder) -> Response:
-    """Raises RateLimited before anything is done. What goes on after this holds the place itself."""
-    with gateway.meters.of(holder).enter() as place:
-        token = current_slot.set(place)
-        try:
-            return await _answer(gateway, route, request)
-        finally:
-            current_slot.reset(token)
+def _observe(gateway: Gateway, route: Route, request: Request) -> None:
+    """Put together who hears of the request; what is turned off is not among them."""
+    context = request.context
+    members: list[RequestObserver] = [gateway.metrics.http.begins(route.method, route.path)]
+    line = gateway.access.begin(request.method, route.path, public=route.public)
+    if line is not None:
+        members.append(line)
+    if gateway.tracing is not None:
+        if not route.public:  # probes would be most of all traces
+            context.trace = gateway.tracing.begin(
+                request.method, route.path, request.path, request.headers, context.request_id
+            )
+            members.append(context.trace)
+        # Set in any case: an earlier request of this connection may have left its own.
+        trace_id.set("" if context.trace is None else context.trace.trace_id)
+    context.observer = Observers(members)
 
 
 async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
+    """Look at the key and its limits, then go on. Raises RateLimited before anything else is done."""
+    context = request.context
+    if not route.public:
+        holder = context.holder = gateway.keys.admit(route.access, request.headers)
+        if holder.name:
+            context.authenticated(holder.name)
+    if not _counts(route, context):
+        return await _call(gateway, route, request)
+    with gateway.meters.of(context.holder).enter() as slot:
+        context.take(slot)
+        return await _call(gateway, route, request)
+
+
+def _counts(route: Route, context: RequestContext) -> bool:
+    """Whether the request counts towards the limits of its key."""
+    return route.metered and bool(context.holder.limits)
+
+
+async def _call(gateway: Gateway, route: Route, request: Request) -> Response:
     """Read the body and call the endpoint."""
     if not route.takes_body:
         request.incoming.skip()
@@ -128,24 +130,16 @@ async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
         request.incoming.release()
 
 
-def _ending(
-    exchange: HttpExchange, trace: RequestTrace | None, status: int, on_end: Callable[[bool], None] | None
-) -> Callable[[bool], None]:
-    """What is to be done at the end of a stream."""
-
-    def ended(complete: bool) -> None:
-        exchange.ended()
-        if trace is not None:
-            trace.end(status, client_left=not complete)
-        if on_end is not None:
-            on_end(complete)
-
-    return ended
-
-
-def _failed(route: Route, request: Request, error: Exception) -> Response:
-    """The response in the shape of the route's API."""
-    status, headers, body = route.failure(error, request.request_id)
+def _failed(gateway: Gateway, route: Route, request: Request, error: Exception) -> Response:
+    """The response in the shape of the route's API; the error is logged if it is none of ours, and remembered."""
+    context = request.context
+    if not isinstance(error, SmgError):
+        logger.exception("request to %s failed", route.path)
+    if isinstance(error, Forbidden):
+        # It was not admitted, so nothing says yet whose key it is.
+        context.authenticated(error.key_name)
+    gateway.errors.note(error, route.path, context.request_id)
+    status, headers, body = route.failure(error, context.request_id)
     if isinstance(error, UnsupportedContentEncoding):
         headers.append(("accept-encoding", ", ".join(accepted_codings())))
     if isinstance(error, (Unauthorized, Forbidden)) and request.incoming.unread:

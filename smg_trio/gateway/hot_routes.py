@@ -18,6 +18,7 @@ from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
 from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.request_body import IncomingBody, serve_unread
+from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers
 from smg_trio.gateway.state import Gateway
@@ -68,14 +69,12 @@ class HotRoutes:
     def _request(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, watch: Callable[[], None]
     ) -> Request:
-        request_id, named = request_id_of(headers, self._gateway.settings.request_id_headers)
         return Request(
             method=scope["method"],
             path=scope["path"],
             headers=headers,
-            request_id=request_id,
+            context=RequestContext(*request_id_of(headers, self._gateway.settings.request_id_headers)),
             incoming=IncomingBody(receive, self._gateway.bodies, watch),
-            client_named_request=named,
         )
 
     async def _answer(self, route: Route, request: Request, send: Send, write: BodyWrite | None = None) -> None:

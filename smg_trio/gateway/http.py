@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from smg_trio.gateway.request_body import NO_BODY, IncomingBody
-from smg_trio.gateway.security.key_ring import EVERYBODY, KeyHolder
+from smg_trio.gateway.request_context import RequestContext
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,23 +20,20 @@ class Request:
         headers: by lower-case name; of repeated ones the last.
         incoming: the body while it comes, and what it holds of the memory for bodies.
         body: all of it, until `Gateway.parse_body` has taken it; empty where the route takes none.
-        request_id: the client's (from its headers) or a new one; echoed, never an engine's key.
+        context: what is known of it beside its HTTP; goes with it through every layer.
         path_parameters, query: by name; of repeated query parameters the first.
         repeated: every value of each query parameter.
-        holder: whose key it came with; set once that is known, before an endpoint sees the request.
     """
 
     method: str
     path: str
     headers: Mapping[str, str]
-    request_id: str
+    context: RequestContext
     incoming: IncomingBody = NO_BODY
     body: bytes = b""
-    client_named_request: bool = False
     path_parameters: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     repeated: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    holder: KeyHolder = EVERYBODY
 
 
 BodyWrite = Callable[[bytes], Awaitable[None] | None]

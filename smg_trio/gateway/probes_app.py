@@ -10,6 +10,7 @@ from smg_trio.gateway.endpoints.probes import liveness, readiness
 from smg_trio.gateway.handling import request_id_of
 from smg_trio.gateway.http import Request
 from smg_trio.gateway.refusals import refuse
+from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.state import Gateway
 from smg_trio.http.asgi import Receive, Scope, Send
 
@@ -30,8 +31,8 @@ class ProbesApp:
             fault: ClientFault = NotFound("Only GET /liveness, /readiness and /health are served here.")
             await send_refusal(send, method, refuse(self._gateway, fault, method, path, headers))
             return
-        request_id = request_id_of(headers, self._gateway.settings.request_id_headers)[0]
-        response = await probe(self._gateway, Request(method=method, path=path, headers=headers, request_id=request_id))
+        context = RequestContext(*request_id_of(headers, self._gateway.settings.request_id_headers))
+        response = await probe(self._gateway, Request(method=method, path=path, headers=headers, context=context))
         assert isinstance(response.body, bytes), "probes answer in one piece"
-        response.headers.append(("x-request-id", request_id))
+        response.headers.append(("x-request-id", context.request_id))
         await send_whole(send, response, response.body, [])

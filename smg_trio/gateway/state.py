@@ -17,12 +17,12 @@ from smg_trio.core.workers import WorkerSnapshot, WorkerState
 from smg_trio.gateway.adapters import Adapters
 from smg_trio.gateway.generation.background import BackgroundTasks
 from smg_trio.gateway.generation.deadlines import DeadlineQueue
-from smg_trio.gateway.generation.in_flight import InFlightGeneration
 from smg_trio.gateway.generation.response_ids import ResponseIds
 from smg_trio.gateway.http import Request
 from smg_trio.gateway.model_loads import ModelLoads
 from smg_trio.gateway.models import order_of_settings
 from smg_trio.gateway.observability.access_log import AccessLog
+from smg_trio.gateway.observability.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S

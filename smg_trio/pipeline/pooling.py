@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from smg_trio.core.errors import EngineRejected, NoReadyWorker, SmgError
+from smg_trio.core.events import Usage
 from smg_trio.core.outputs import FinishReason, GenerationOutput
 from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import WorkerState
-from smg_trio.pipeline.answer import unique_request_id
+from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, unique_request_id
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.pooling_inputs import PoolingPrompt, scoring_task
 from smg_trio.routing.lease import Lease
 from smg_trio.routing.registry import Registry
 from smg_trio.worker.group import AnyDelivery
 from smg_trio.worker.ledger import InFlight
-from smg_trio.worker.output_stream import OutputStream
-
-_Held = tuple[Lease, InFlight[AnyDelivery]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,58 +69,66 @@ async def find_scoring_task(model: ServedModel, registry: Registry) -> str:
     return task
 
 
-async def pool(
-    job: PoolingJob,
-    registry: Registry,
-    *,
-    routing_key: str | None = None,
-    avoid: Collection[str] = (),
-    tried: set[str] | None = None,
-) -> list[list[float]]:
-    """Pool every prompt and return float[…] of each, flat, in order.
+class _PooledRequest(HeldRequest):
+    """One prompt: the engine request behind it and the vector that it was answered with."""
 
-    Args:
-        job: what is wanted.
-        registry: where the workers are.
-        routing_key, avoid: see `Registry.lease`.
-        tried: the ids of the workers that were asked are added to it.
+    __slots__ = ("vector",)
 
-    Raises SmgError of the first request that fails; left for any reason, the others are aborted.
-    """
-    outputs = OutputStream[int]()
-    held: list[_Held] = []
-    try:
-        for index, prompt in enumerate(job.prompts):
-            lease = registry.lease(job.model.model_id, prompt.token_ids, routing_key=routing_key, avoid=avoid)
-            if tried is not None:
-                tried.add(lease.worker.spec.worker_id)
-            try:
-                entry = lease.worker.begin(_engine_request(job, prompt), outputs.delivery(index))
-            except BaseException:
-                lease.close()
-                raise
-            held.append((lease, entry))
-        return await _gather(outputs, held)
-    finally:
-        for lease, entry in held:
-            lease.worker.leave(entry)
-            lease.close()
+    def __init__(self, lease: Lease, entry: InFlight[AnyDelivery]) -> None:
+        super().__init__(lease, entry)
+        self.vector: list[float] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """See `HeldRequest`."""
+        return self.vector is not None
 
 
-async def _gather(outputs: OutputStream[int], held: Sequence[_Held]) -> list[list[float]]:
-    pooled: dict[int, list[float]] = {}
-    try:
-        while len(pooled) < len(held):
-            for index, output in await outputs.receive_batch():
+class PooledAnswer(EngineRequests[_PooledRequest, list[list[float]]]):
+    """The vectors of all prompts of a job. Its only update is float[…] of each prompt, flat, in order."""
+
+    __slots__ = ("_job",)
+    pooled = True
+
+    def __init__(self, job: PoolingJob) -> None:
+        super().__init__(job.model.model_id, job.request_id, job.prompt_tokens, len(job.prompts))
+        self._job = job
+
+    def _prompts(self) -> Iterable[Sequence[int]]:
+        return [prompt.token_ids for prompt in self._job.prompts]
+
+    def _begin_one(self, index: int, lease: Lease) -> _PooledRequest:
+        request = _engine_request(self._job, self._job.prompts[index])
+        return _PooledRequest(lease, lease.worker.begin(request, self._outputs.delivery(index)))
+
+    def again(self) -> PooledAnswer:
+        """See `EngineRequests`."""
+        return PooledAnswer(self._job)
+
+    async def next_updates(self) -> list[list[list[float]]]:
+        """See `EngineRequests`: waits for every vector, so that the job can be tried again until all are there."""
+        updates: list[list[list[float]]] = []
+        while not updates:
+            updates = await super().next_updates()
+        return updates
+
+    def take(self, batch: Batch) -> list[list[list[float]]]:
+        """See `EngineRequests`; nothing until the last vector has come."""
+        try:
+            for index, output in batch:
                 if output.finish_reason is not None:
-                    pooled[index] = _vector(output)
-                    held[index][0].succeeded()
-    except SmgError as error:
-        for index, (lease, _) in enumerate(held):
-            if index not in pooled:
-                lease.failed(error)
-        raise
-    return [pooled[index] for index in range(len(held))]
+                    held = self._held[index]
+                    held.vector = _vector(output)
+                    held.lease.succeeded()
+                    self._open -= 1
+        except SmgError as error:
+            self.fail_leases(error)
+            raise
+        return [] if self._open else [[held.vector for held in self._held if held.vector is not None]]
+
+    def usage(self) -> Usage:
+        """See `EngineRequests`."""
+        return Usage(self.prompt_tokens, 0)
 
 
 def _vector(output: GenerationOutput) -> list[float]:

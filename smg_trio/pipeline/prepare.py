@@ -67,7 +67,7 @@ NO_HINTS: Final = EngineHints()
 
 @record
 class PreparedRequest:
-    """Everything `answer.open_answer` needs.
+    """Everything that an `Answer` is made from.
 
     Attributes:
         request_id: engine ids are made from it and made unique.

@@ -220,3 +220,50 @@ async def test_leaving_or_failing_leaves_nothing_at_the_engine(tmp_path: Path) -
         with trio.fail_after(PATIENCE_S):
             await bench.engine.wait_until(lambda: len(bench.engine.aborts) == 2)
         await bench.wait_idle()
+
+
+async def test_a_death_moves_a_request_with_all_its_inputs_to_another_worker(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"policy": "round_robin", "retry_initial_backoff_ms": 1.0}
+    async with open_gateway(tmp_path, HELLO, workers=2, connect=False, **settings) as bench:
+        victim = bench.start_engine(HELLO, step_time_s=30.0, **EMBEDS)
+        other = bench.start_engine(HELLO, worker=1, **EMBEDS)
+        for worker in (0, 1):
+            await bench.wait_ready(worker)
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await post(bench, "/v1/embeddings", input=["a", "hi"]))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            with trio.fail_after(PATIENCE_S):
+                # Each has one of the two inputs; that of the other one has its vector already.
+                await victim.wait_received(1)
+                await other.wait_received(1)
+            bench.kill(victim)
+        [body] = answers
+        prompts = [request.prompt_token_ids for request in other.received[-2:]]
+        assert [len(prompt) for prompt in prompts] == [1, 2]
+        for entry, prompt in zip(body["data"], prompts, strict=True):
+            assert close(entry["embedding"], list(embedding(prompt, 16)))
+        await bench.wait_idle()
+        text = (await bench.http.get(bench.metrics_url)).text
+        assert 'smg_worker_retries_total{endpoint="embeddings",worker_type="regular"} 1.0' in text
+        assert "smg_router_request_errors_total{" not in text
+        # There is no first token to wait for, and no token after it.
+        [ttft] = [line for line in text.splitlines() if line.startswith("smg_router_ttft_seconds_count{")]
+        assert ttft.endswith(" 0.0")
+
+
+async def test_the_request_timeout_ends_pooling_too(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, engine=EMBEDS | {"step_time_s": 30.0}, request_timeout_secs=0.3) as bench:
+        answer = await bench.http.post("/v1/embeddings", json={"input": ["a", "hi"]})
+        assert error_of(answer, 504)["code"] == "request_timeout"
+        with trio.fail_after(PATIENCE_S):
+            await bench.engine.wait_until(lambda: len(bench.engine.aborts) == 2)
+        await bench.wait_idle()
+        [seen] = bench.gateway.errors.all()
+        assert (seen.code, seen.endpoint, seen.model, seen.worker_urls) == (
+            "request_timeout", "embeddings", MODEL, (bench.urls[0],)
+        )  # fmt: skip
+        assert seen.request_id == answer.headers["x-request-id"]

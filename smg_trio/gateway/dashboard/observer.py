@@ -19,8 +19,8 @@ from smg_trio.gateway.dashboard.snapshot import (
     Observation,
     WorkerSeen,
 )
-from smg_trio.gateway.generation.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
+from smg_trio.gateway.observability.in_flight import InFlightGeneration
 from smg_trio.gateway.state import Gateway
 
 Item = TypeVar("Item")
@@ -65,7 +65,7 @@ class Observer:
             workers=self._workers(),
             applications=gateway.registry.applications(),
             in_flight=gateway.answers,
-            answers=[_answer_seen(answer, now) for answer in islice(gateway.in_flight, MAX_REQUESTS)],
+            answers=[_answer_seen(generation, now) for generation in islice(gateway.in_flight, MAX_REQUESTS)],
             ended=[_sample(ended) for ended in self._ended_since(now - WINDOW_S)],
             in_flight_ttft_s=self._first_outputs_since(now - WINDOW_S),
             errors=gateway.errors.all(),
@@ -90,8 +90,8 @@ class Observer:
 
     def _rates(self, now: float) -> Rates | None:
         in_flight = [
-            TokenCount(answer.metrics, answer.worker_urls, answer.usage(), answer.phase == "generating")
-            for answer in self._gateway.in_flight
+            TokenCount(one.metrics, one.answer.worker_urls, one.answer.usage(), one.phase == "generating")
+            for one in self._gateway.in_flight
         ]
         ended = [
             TokenCount(one, one.worker_urls, one.usage, one.ttft_s is not None or not one.failure)
@@ -105,7 +105,7 @@ class Observer:
 
     def _first_outputs_since(self, then: float) -> list[float]:
         """Times to first token of answers in flight that had it after `then`."""
-        measured = (answer.metrics for answer in self._gateway.in_flight)
+        measured = (generation.metrics for generation in self._gateway.in_flight)
         return [
             one.ttft_s
             for one in measured
@@ -127,13 +127,14 @@ def _taken_while_after(answers: Iterable[GenerationMetrics], then: float) -> Ite
         yield answer
 
 
-def _answer_seen(answer: InFlightGeneration, now: float) -> AnswerSeen:
+def _answer_seen(generation: InFlightGeneration, now: float) -> AnswerSeen:
+    answer = generation.answer
     return AnswerSeen(
         request_id=answer.request_id,
-        model=answer.metrics.model,
-        endpoint=answer.metrics.endpoint,
-        phase=answer.phase,
-        age_s=now - answer.started,
+        model=answer.model_id,
+        endpoint=generation.endpoint,
+        phase=generation.phase,
+        age_s=now - generation.started,
         worker_urls=sorted(answer.worker_urls),
         usage=answer.usage(),
     )

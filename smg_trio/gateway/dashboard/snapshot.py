@@ -27,7 +27,7 @@ from smg_trio.core.events import Usage
 from smg_trio.core.records import record
 from smg_trio.core.workers import PendingWorker, WorkerSnapshot
 from smg_trio.gateway.dashboard.rates import Rates, TokenRate
-from smg_trio.gateway.generation.in_flight import Phase
+from smg_trio.gateway.observability.observer import Phase
 from smg_trio.gateway.observability.recent_errors import ErrorSeen
 from smg_trio.routing.admission import AdmissionStatistics
 

@@ -16,15 +16,11 @@ from smg_trio.api.sse import CONTENT_TYPE
 from smg_trio.core.errors import ClientFault
 from smg_trio.core.random_digits import random_digits
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.session import (
-    GenerationSession,
-    GenerationStream,
-    StreamStyle,
-    fold_answer,
-    openai_failed,
-)
+from smg_trio.gateway.generation.session import GenerationSession, fold_answer
+from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.prepare import PreparedRequest
 
@@ -45,21 +41,22 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
         hints=engine_hints(gateway, request),
     )
     shown = chat_answer(chat, prepared)
-    measured = GenerationSession(
+    session = GenerationSession(
         gateway,
-        [prepared],
+        request.context,
+        Answer([prepared]),
         "chat",
         streaming=chat.stream,
         started=started,
         routing_key=gateway.routing_key(request.headers),
     )
     if not chat.stream:
-        return json_response(await fold_answer(measured, ChatFold(shown, n=chat.n)))
+        return json_response(await fold_answer(session, ChatFold(shown, n=chat.n)))
     writer = ChatChunkWriter(shown, n=chat.n)
     continuous = chat.include_usage and chat.continuous_usage_stats
     style = StreamStyle(failed=openai_failed, usage_at_end=chat.include_usage, continuous_usage=continuous)
-    stream = GenerationStream(measured, writer, style)
-    usage = measured.answer.usage() if continuous else None
+    stream = GenerationStream(session, writer, style)
+    usage = session.answer.usage() if continuous else None
     await stream.start(b"".join([writer.head(choice, usage) for choice in range(chat.n)]))
     return Response(200, stream, list(SSE_HEADERS))
 
@@ -75,10 +72,17 @@ async def chat_batch(gateway: Gateway, request: Request) -> Response:
     for index, chat in enumerate(chats):
         prepared.append(await _prepare_conversation(gateway, request, chat, model, answer_id, index))
     shown = replace(chat_answer(chats[0], prepared[0]), response_id=answer_id, prompt_token_ids=(), prompt_text=None)
-    routing_key = gateway.routing_key(request.headers)
-    measured = GenerationSession(gateway, prepared, "chat", streaming=False, started=started, routing_key=routing_key)
+    session = GenerationSession(
+        gateway,
+        request.context,
+        Answer(prepared),
+        "chat",
+        streaming=False,
+        started=started,
+        routing_key=gateway.routing_key(request.headers),
+    )
     echoes = [echo_of(chat) for chat in chats]
-    return json_response(await fold_answer(measured, ChatFold(shown, echoes=echoes)))
+    return json_response(await fold_answer(session, ChatFold(shown, echoes=echoes)))
 
 
 async def _prepare_conversation(
@@ -102,8 +106,8 @@ async def _prepare_conversation(
 
 def response_id(prefix: str, request: Request, own: str | None) -> str:
     """The answer's id: made of the client's own request id where there is one, else random."""
-    if own is None and request.client_named_request:
-        own = request.request_id
+    if own is None and request.context.named_by_client:
+        own = request.context.request_id
     return f"{prefix}{own or random_digits(32)}"
 
 

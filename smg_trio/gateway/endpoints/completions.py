@@ -13,15 +13,11 @@ from smg_trio.api.openai.completions.request import CompletionRequest, parse_com
 from smg_trio.api.openai.completions.stream import CompletionChunkWriter
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.session import (
-    GenerationSession,
-    GenerationStream,
-    StreamStyle,
-    fold_answer,
-    openai_failed,
-)
+from smg_trio.gateway.generation.session import GenerationSession, fold_answer
+from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.prepare import PreparedPrompt
 
@@ -44,22 +40,23 @@ async def completions(gateway: Gateway, request: Request) -> Response:
     size = sum(len(prompt.token_ids) for prompt in prompts) if asked.echo else 0
     show = functools.partial(_shown, asked, model, answer_id, prompts)
     shown = await gateway.preparer.off_loop_if_long(size, show)
-    measured = GenerationSession(
+    session = GenerationSession(
         gateway,
-        prepared,
+        request.context,
+        Answer(prepared),
         "completions",
         streaming=asked.stream,
         started=started,
         routing_key=gateway.routing_key(request.headers),
     )
     if not asked.stream:
-        return json_response(await fold_answer(measured, CompletionFold(shown)))
+        return json_response(await fold_answer(session, CompletionFold(shown)))
     style = StreamStyle(
         failed=openai_failed,
         usage_at_end=asked.include_usage,
         continuous_usage=asked.include_usage and asked.continuous_usage_stats,
     )
-    stream = GenerationStream(measured, CompletionChunkWriter(shown), style)
+    stream = GenerationStream(session, CompletionChunkWriter(shown), style)
     await stream.start()
     return Response(200, stream, list(SSE_HEADERS))
 

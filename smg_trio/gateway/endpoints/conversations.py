@@ -33,7 +33,7 @@ async def create_conversation(gateway: Gateway, request: Request) -> Response:
         conversation_id=f"conv_{token_hex(16)}",
         created_at=int(time.time()),
         metadata=asked.metadata,
-        owner=gateway.keys.owner(request.holder),
+        owner=gateway.keys.owner(request.context.holder),
     )
     await store.put_conversation(conversation)
     await store.add_items(conversation.conversation_id, asked.items)
@@ -92,8 +92,8 @@ async def delete_item(gateway: Gateway, request: Request) -> Response:
 
 
 async def _kept(gateway: Gateway, request: Request) -> StoredConversation:
-    conversation_id = request.path_parameters["conversation_id"]
-    conversation = await needs_history(gateway).get_conversation(conversation_id, gateway.keys.owner(request.holder))
+    conversation_id, owner = request.path_parameters["conversation_id"], gateway.keys.owner(request.context.holder)
+    conversation = await needs_history(gateway).get_conversation(conversation_id, owner)
     if conversation is None:
         raise conversation_not_found(conversation_id)
     return conversation

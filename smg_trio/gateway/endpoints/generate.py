@@ -10,15 +10,11 @@ from smg_trio.api.generate import parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.session import (
-    GenerationSession,
-    GenerationStream,
-    StreamStyle,
-    fold_answer,
-    openai_failed,
-)
+from smg_trio.gateway.generation.session import GenerationSession, fold_answer
+from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.answer import Answer
 
 
 async def generate(gateway: Gateway, request: Request) -> Response:
@@ -27,7 +23,8 @@ async def generate(gateway: Gateway, request: Request) -> Response:
     gateway.refuse_if_draining()
     asked = await gateway.parse_body(request, parse_generate_request, gateway.limits)
     stream = asked.completion.stream
-    answer_id = asked.completion.request_id or (request.request_id if request.client_named_request else token_hex(16))
+    context = request.context
+    answer_id = asked.completion.request_id or (context.request_id if context.named_by_client else token_hex(16))
     model = gateway.catalog.find(asked.completion.model)
     prepared = await gateway.preparer.completions(
         asked.completion,
@@ -46,17 +43,18 @@ async def generate(gateway: Gateway, request: Request) -> Response:
         logprob_start=asked.logprob_start_len,
         elapsed_s=lambda: trio.current_time() - started,
     )
-    measured = GenerationSession(
+    session = GenerationSession(
         gateway,
-        prepared,
+        context,
+        Answer(prepared),
         "generate",
         streaming=stream,
         started=started,
         routing_key=gateway.routing_key(request.headers),
     )
     if not stream:
-        return json_response(await fold_answer(measured, GenerateFold(shown)))
+        return json_response(await fold_answer(session, GenerateFold(shown)))
     style = StreamStyle(failed=openai_failed, continuous_usage=True)
-    events = GenerationStream(measured, GenerateEventWriter(shown), style)
+    events = GenerationStream(session, GenerateEventWriter(shown), style)
     await events.start()
     return Response(200, events, list(SSE_HEADERS))

@@ -13,9 +13,11 @@ from smg_trio.api.anthropic.messages import count_tokens_body, parse_count_token
 from smg_trio.api.anthropic.stream import PING, MessageEventWriter
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.session import GenerationSession, GenerationStream, StreamStyle, fold_answer
+from smg_trio.gateway.generation.session import GenerationSession, fold_answer
+from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.answer import Answer
 
 ANTHROPIC_MODELS = "claude-"
 """How the names of Anthropic's models begin: its agents ask for several of them, whatever server they talk to. Where a
@@ -41,25 +43,26 @@ async def messages(gateway: Gateway, request: Request) -> Response:
         parallel_tool_calls=asked.chat.parallel_tool_calls,
         show_thinking=asked.show_thinking,
     )
-    measured = GenerationSession(
+    session = GenerationSession(
         gateway,
-        [prepared],
+        request.context,
+        Answer([prepared]),
         "messages",
         streaming=asked.chat.stream,
         started=started,
         routing_key=gateway.routing_key(request.headers),
     )
     if not asked.chat.stream:
-        return json_response(await fold_answer(measured, MessageFold(shown)))
+        return json_response(await fold_answer(session, MessageFold(shown)))
     writer = MessageEventWriter(shown)
     style = StreamStyle(
-        failed=functools.partial(messages_error_event, request_id=request.request_id),
+        failed=functools.partial(messages_error_event, request_id=request.context.request_id),
         done=b"",
         keep_alive=PING,
         usage_at_end=True,
     )
-    stream = GenerationStream(measured, writer, style)
-    await stream.start(writer.head(measured.answer.usage()))
+    stream = GenerationStream(session, writer, style)
+    await stream.start(writer.head(session.answer.usage()))
     return Response(200, stream, list(SSE_HEADERS))
 
 

@@ -24,9 +24,10 @@ from smg_trio.gateway.endpoints.chat import SSE_HEADERS
 from smg_trio.gateway.generation.engine_hints import engine_hints
 from smg_trio.gateway.generation.response_ids import id_in_use
 from smg_trio.gateway.generation.responses_run import ResponsesRun, needs_history
-from smg_trio.gateway.generation.session import GenerationStream, StreamStyle, fold_answer
+from smg_trio.gateway.generation.session import fold_answer
+from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.security.key_limits import current_slot
+from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.state import Gateway
 
 
@@ -39,25 +40,25 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
         held.enter_context(gateway.response_ids.claim(response_id))
         if asked.request_id is not None:
             await _refuse_kept(gateway, response_id)
-        responding = await ResponsesRun.prepare(
+        run = await ResponsesRun.prepare(
             gateway,
             asked,
             response_id,
-            owner=gateway.keys.owner(request.holder),
+            context=request.context,
             started=trio.current_time(),
             routing_key=gateway.routing_key(request.headers),
             hints=engine_hints(gateway, request),
         )
         if asked.background:
             needs_history(gateway)
-            return await _in_background(gateway, responding, held)
+            return await _in_background(gateway, request.context, run, held)
         if asked.stream:
-            return await _streamed(responding, held)
-        fold = ResponseFold(responding.shown)
-        body = await fold_answer(responding.begin(), fold)
-        if not await responding.keep(fold.response(responding.usage())):
+            return await _streamed(run, held)
+        fold = ResponseFold(run.shown)
+        body = await fold_answer(run.begin(), fold)
+        if not await run.keep(fold.response(run.usage())):
             fold.not_stored()
-            body = fold.body(responding.usage())
+            body = fold.body(run.usage())
         return json_response(body)
 
 
@@ -67,39 +68,37 @@ async def _refuse_kept(gateway: Gateway, response_id: str) -> None:
         raise id_in_use(response_id)
 
 
-async def _streamed(responding: ResponsesRun, held: ExitStack) -> Response:
+async def _streamed(run: ResponsesRun, held: ExitStack) -> Response:
     """`held` is closed with the stream."""
-    writer = ResponseEventWriter(responding.shown)
-    measured = responding.begin()
+    writer = ResponseEventWriter(run.shown)
+    session = run.begin()
 
     async def keep() -> None:
-        if not await responding.keep(writer.response(measured.answer.usage())):
+        if not await run.keep(writer.response(session.answer.usage())):
             writer.not_stored()
 
     style = StreamStyle(failed=functools.partial(writer.failed, usage=None), done=b"", usage_at_end=True)
-    stream = GenerationStream(measured, writer, style, before_end=keep, on_close=held.pop_all().close)
+    stream = GenerationStream(session, writer, style, before_end=keep, on_close=held.pop_all().close)
     await stream.start(writer.head())
     return Response(200, stream, list(SSE_HEADERS))
 
 
-async def _in_background(gateway: Gateway, responding: ResponsesRun, held: ExitStack) -> Response:
+async def _in_background(gateway: Gateway, context: RequestContext, run: ResponsesRun, held: ExitStack) -> Response:
     """`held` is closed when the response has ended."""
-    place = current_slot.get()
-    if place is not None:
-        responding.check_budget(place)
-    fold = ResponseFold(responding.shown)
-    queued = responding.unfinished("queued")
-    await responding.keep(queued)
-    if place is not None:
-        held.enter_context(place.hold())
+    run.check_budget()
+    fold = ResponseFold(run.shown)
+    queued = run.unfinished("queued")
+    await run.keep(queued)
+    if context.slot is not None:
+        held.enter_context(context.slot.hold())
     until_its_end = held.pop_all()
 
     async def answer() -> None:
         with until_its_end:
-            await responding.run_in_background(fold)
+            await run.run_in_background(fold)
 
-    gateway.background.start(responding.response_id, answer)
-    return json_response(response_body(StoredResponse(response_id=responding.response_id, value=queued)))
+    gateway.background.start(run.response_id, answer)
+    return json_response(response_body(StoredResponse(response_id=run.response_id, value=queued)))
 
 
 async def get_response(gateway: Gateway, request: Request) -> Response:
@@ -131,7 +130,7 @@ async def list_input_items(gateway: Gateway, request: Request) -> Response:
 
 async def _kept(gateway: Gateway, request: Request) -> StoredResponse:
     response_id = request.path_parameters["response_id"]
-    response = await needs_history(gateway).get_response(response_id, gateway.keys.owner(request.holder))
+    response = await needs_history(gateway).get_response(response_id, gateway.keys.owner(request.context.holder))
     if response is None:
         raise response_not_found(response_id)
     return response

@@ -1,13 +1,13 @@
-"""What a request's headers say to the engine: its place in a trace, and the data-parallel rank it is for."""
+"""What a request's headers say to the engine: where it is in a trace, and the data-parallel rank it is for."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from smg_trio.api.parameters.fields import refuse
 from smg_trio.gateway.http import Request
-from smg_trio.gateway.observability.current_trace import current
 from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints
 
@@ -21,20 +21,27 @@ _MAX_RANK_DIGITS: Final = 9
 def engine_hints(gateway: Gateway, request: Request, rank: int | None = None) -> EngineHints:
     """Everything that is said beside the body; `rank` is what the body says, which wins.
 
-    A client's trace context goes on only where requests are traced (as vLLM's own server has it): the engine repeats
-    it in every output, and nobody else could make use of it. Raises InvalidRequest for a rank that is no number.
+    Raises InvalidRequest for a rank that is not a number.
     """
-    headers = request.headers
-    trace = current.get()
-    asked = headers.get(RANK_HEADER)
+    asked = request.headers.get(RANK_HEADER)
     if asked is not None and rank is None:
         rank = _rank(asked)
-    if trace is not None:
-        return EngineHints(trace_headers=trace.headers(), rank=rank)
-    if "traceparent" in headers and not gateway.told_of_traces:
+    headers = trace_headers(gateway, request)
+    return NO_HINTS if rank is None and headers is None else EngineHints(headers, rank)
+
+
+def trace_headers(gateway: Gateway, request: Request) -> Mapping[str, str] | None:
+    """Where the engine's spans belong; None where requests are not traced.
+
+    A client's trace context goes on only where they are (as vLLM's own server has it): the engine repeats it in every
+    output, and nobody else could make use of it.
+    """
+    if request.context.trace is not None:
+        return request.context.trace.headers()
+    if "traceparent" in request.headers and not gateway.told_of_traces:
         gateway.told_of_traces = True
         logger.info("a request has a trace context, which is not used without --enable-trace")
-    return NO_HINTS if rank is None else EngineHints(rank=rank)
+    return None
 
 
 def _rank(text: str) -> int:

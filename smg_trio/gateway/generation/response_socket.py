@@ -24,7 +24,7 @@ from smg_trio.core.events import NO_TOKENS, Usage
 from smg_trio.core.heavy_json import weight
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
 from smg_trio.gateway.generation.responses_run import ResponsesRun
-from smg_trio.gateway.security.key_limits import current_slot
+from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.security.key_ring import KeyHolder
 from smg_trio.gateway.state import Gateway
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
@@ -123,51 +123,50 @@ class ResponseSocket:
             self._turn_ended = trio.Event()
 
     async def _answer_within_limits(self, message: SocketMessage, holder: KeyHolder) -> None:
+        context = RequestContext(holder=holder, key_name=holder.name)
         if not holder.limits:
-            await self._answer(message, holder)
+            await self._answer(message, context)
             return
-        with self._gateway.meters.of(holder).enter() as place:
-            current_slot.set(place)
-            await self._answer(message, holder)
+        with self._gateway.meters.of(holder).enter() as slot:
+            context.take(slot)
+            await self._answer(message, context)
 
-    async def _answer(self, message: SocketMessage, holder: KeyHolder) -> None:
+    async def _answer(self, message: SocketMessage, context: RequestContext) -> None:
         started = trio.current_time()
         self._gateway.refuse_if_draining()
         asked = await self._gateway.preparer.off_loop_if_long(
             weight(message.body, INLINE_ENCODE_CHARS), functools.partial(message.request, self._gateway.limits)
         )
-        responding = await ResponsesRun.prepare(
+        run = await ResponsesRun.prepare(
             self._gateway,
             asked,
             f"resp_{token_hex(16)}",
-            owner=self._gateway.keys.owner(holder),
+            context=context,
             started=started,
             local=self._remembered,
         )
-        writer = ResponseEventWriter(responding.shown, as_messages=True, stream_id=message.stream_id)
+        writer = ResponseEventWriter(run.shown, as_messages=True, stream_id=message.stream_id)
         if not asked.generate:
             writer.end_without_output()
-            await self._end(responding, writer, NO_TOKENS, writer.head())
+            await self._end(run, writer, NO_TOKENS, writer.head())
             return
-        measured = responding.begin()
+        session = run.begin()
         try:
             await self._send_lines(writer.head())
-            while not measured.answer.finished:
-                for update in await measured.next_updates():
+            while not session.answer.finished:
+                for update in await session.next_updates():
                     await self._send_lines(writer.update(update))
-            await self._end(responding, writer, measured.answer.usage())
+            await self._end(run, writer, session.answer.usage())
         except SmgError as error:
             await self._send_lines(writer.failed(error))
         finally:
-            measured.close()
+            session.close()
 
-    async def _end(
-        self, responding: ResponsesRun, writer: ResponseEventWriter, usage: Usage, head: bytes = b""
-    ) -> None:
+    async def _end(self, run: ResponsesRun, writer: ResponseEventWriter, usage: Usage, head: bytes = b"") -> None:
         """Keep the response, so that a turn may go on from it, and write what ends its events."""
-        if not await responding.keep(writer.response(usage)):
+        if not await run.keep(writer.response(usage)):
             writer.not_stored()
-        self._remember(responding.stored(writer.response(usage)))
+        self._remember(run.stored(writer.response(usage)))
         await self._send_lines(head + writer.usage_chunk(usage))
 
     def _remember(self, response: StoredResponse) -> None:

@@ -19,12 +19,12 @@ from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conve
 from smg_trio.api.openai.responses.tools import OfferedTools
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
-from smg_trio.core.events import Usage
-from smg_trio.gateway.generation.session import GenerationSession, check_budget, fold_answer
-from smg_trio.gateway.observability.current_trace import current
-from smg_trio.gateway.security.key_limits import KeySlot
+from smg_trio.core.events import ChoiceUpdate, Usage
+from smg_trio.gateway.generation.session import GenerationSession, fold_answer
+from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.state import Gateway
 from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
+from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
 
 logger = logging.getLogger("smg_trio.gateway")
@@ -54,15 +54,17 @@ class ResponsesRun:
     def __init__(
         self,
         gateway: Gateway,
+        context: RequestContext,
         asked: ResponsesRequest,
         prepared: PreparedRequest | None,
         own_items: Sequence[Item],
         shown: ResponseAnswer,
     ) -> None:
         self._gateway = gateway
+        self._context = context
         self._asked = asked
         self._prepared = prepared
-        self._measured: GenerationSession | None = None
+        self._session: GenerationSession[ChoiceUpdate] | None = None
         self._started = trio.current_time()
         self._routing_key: str | None = None
         self._owner = SHARED
@@ -79,7 +81,7 @@ class ResponsesRun:
         asked: ResponsesRequest,
         response_id: str,
         *,
-        owner: str,
+        context: RequestContext,
         started: float,
         local: dict[str, StoredResponse] | None = None,
         routing_key: str | None = None,
@@ -88,13 +90,14 @@ class ResponsesRun:
         """Gather what the request goes on from, and prepare the whole conversation, if anything is to be generated.
 
         Args:
-            owner: whose responses, conversations and items may be gone on from, and whose this response will be.
+            context: of the request; what its key holder owns may be gone on from, and so will this response.
             local: responses known to this connection only (WebSocket mode, ``store: false``).
 
         Raises ClientFault, NoReadyWorker, HistoryUnavailable.
         """
         if asked.store_required and gateway.history is not None:
             gateway.history.ensure_writable()
+        owner = gateway.keys.owner(context.holder)
         history = await _history(gateway, asked, owner, local or {})
         own = resolve_references(asked.input, await _known_items(gateway, asked, owner, history))
         chat, tools = asked.chat(history, own), asked.offered(history, own)
@@ -109,32 +112,36 @@ class ResponsesRun:
                 chat, model, request_id=response_id, max_model_len=gateway.context_window(model), hints=hints
             )
         shown = _shown(asked, response_id, model.model_id, prepared, tools)
-        responding = cls(gateway, asked, prepared, own, shown)
-        responding._started, responding._routing_key, responding._owner = started, routing_key, owner
-        return responding
+        run = cls(gateway, context, asked, prepared, own, shown)
+        run._started, run._routing_key, run._owner = started, routing_key, owner
+        return run
 
-    def check_budget(self, place: KeySlot) -> None:
+    def check_budget(self) -> None:
         """Raises BudgetExceeded, as `begin` would."""
-        assert self._prepared is not None, "something is to be generated"
-        check_budget(place, [self._prepared])
+        answer = self._answer()
+        self._context.check_budget(answer.prompt_tokens, answer.asked_tokens)
 
-    def begin(self) -> GenerationSession:
-        """Start generating; whoever calls this closes the answer."""
+    def _answer(self) -> Answer:
         assert self._prepared is not None, "something is to be generated"
-        self._measured = GenerationSession(
+        return Answer([self._prepared])
+
+    def begin(self) -> GenerationSession[ChoiceUpdate]:
+        """Start generating; whoever calls this closes the session."""
+        self._session = GenerationSession(
             self._gateway,
-            [self._prepared],
+            self._context,
+            self._answer(),
             "responses",
             streaming=self._asked.stream,
             started=self._started,
             routing_key=self._routing_key,
         )
-        return self._measured
+        return self._session
 
     def usage(self) -> Usage:
         """Counts of the answer begun."""
-        assert self._measured is not None, "an answer was begun"
-        return self._measured.answer.usage()
+        assert self._session is not None, "an answer was begun"
+        return self._session.answer.usage()
 
     def unfinished(self, status: str) -> dict[str, Any]:
         """The response object before there is output."""
@@ -186,30 +193,23 @@ class ResponsesRun:
 
     async def run_in_background(self, fold: ResponseFold) -> None:
         """Generate, and keep each state. Cancelled, whoever cancelled has kept the last one."""
-        trace = current.get()
-        if trace is None:
+        with self._context.in_background("background response") as context:
+            self._context = context
             await self._generate(fold)
-            return
-        trace = trace.continued("background response")
-        current.set(trace)
-        try:
-            await self._generate(fold)
-        finally:
-            trace.end(0)
 
     async def _generate(self, fold: ResponseFold) -> None:
         with suppress(HistoryUnavailable):  # that it is queued has been stored
             await self.keep(self.unfinished("in_progress"))
         try:
-            measured = self.begin()
-            await fold_answer(measured, fold)
+            session = self.begin()
+            await fold_answer(session, fold)
         except Exception as error:
             if not isinstance(error, SmgError):
                 logger.exception("background response %s failed", self.response_id)
             fold.fail(error)
             await self._keep_in_the_end(fold.response())
             return
-        await self._keep_in_the_end(fold.response(measured.answer.usage()))
+        await self._keep_in_the_end(fold.response(session.answer.usage()))
 
 
 async def _history(

@@ -4,29 +4,39 @@
 started ── preparation ── begun ── queue ── sent ── prefill ── first output ── decode ── ended
 ```
 Nothing is looked up while an answer runs: its series are found once per model and endpoint. A wake-up costs one look at
-the clock and one count (`GenerationMetrics.note_output`).
+the clock and one count (`GenerationMetrics.note_output`), which whoever reads the answer calls directly.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Sequence
 from time import perf_counter
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from smg_trio.core.errors import SmgError
 from smg_trio.core.events import Usage
+from smg_trio.gateway.observability.observer import Generation, RequestObserver
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, PER_TOKEN_BUCKETS_S, CounterFamily, HistogramFamily
 from smg_trio.gateway.observability.worker_gauges import MODE
 
 _ROUTER: Final = "zmq"
 _LABELS: Final = ("router_type", "backend_type", "connection_mode", "model", "endpoint")
+_RETRY_LABELS: Final = ("worker_type", "endpoint")
+_WORKER_TYPE: Final = "regular"
 STAGES: Final = ("preparation", "queue", "prefill", "decode")
+RECENT_ANSWERS: Final = 4096
 
 
 class RouterFamilies:
-    """The families of inference requests."""
+    """The families of inference requests.
+
+    Attributes:
+        recent: the last answers that have ended, oldest first.
+    """
 
     def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = LATENCY_BUCKETS_S) -> None:
         """`bounds`: upper bounds of the buckets of everything but times per token."""
@@ -57,6 +67,14 @@ class RouterFamilies:
             ("router_type", "stage"),
             bounds,
         )
+        self.retries = CounterFamily(registry, "smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
+        self.exhausted = CounterFamily(
+            registry, "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
+        )
+        self.backoff = HistogramFamily(
+            registry, "smg_worker_retry_backoff_seconds", "Delays before further attempts.", ("attempt",), bounds
+        )
+        self.recent: deque[GenerationMetrics] = deque(maxlen=RECENT_ANSWERS)
 
     def forget(self, model: str) -> None:
         """Drop every series of a model."""
@@ -110,8 +128,21 @@ class EndpointSeries:
         """Count an error."""
         self._families.errors.at(*self._labels, error_type).inc()
 
+    def retried(self, attempt: int, delay_s: float) -> None:
+        """Count a further attempt, made `delay_s` seconds after the `attempt`-th one failed."""
+        self._families.retries.at(_WORKER_TYPE, self.endpoint).inc()
+        self._families.backoff.at(str(attempt)).observe(delay_s)
 
-class GenerationMetrics:
+    def retries_exhausted(self) -> None:
+        """Count a request that failed at its last attempt, of several."""
+        self._families.exhausted.at(_WORKER_TYPE, self.endpoint).inc()
+
+    def ended(self, generation: GenerationMetrics) -> None:
+        """Remember an answer that has ended."""
+        self._families.recent.append(generation)
+
+
+class GenerationMetrics(RequestObserver):
     """The measurements of one inference request; times are seconds of the loop's clock.
 
     Attributes:
@@ -178,12 +209,12 @@ class GenerationMetrics:
         self._series.preparation.observe(now - self.started)
 
     def sent(self, waited_from: float, now: float) -> None:
-        """An engine has it, the first one or, after a retry, the next one."""
+        """See `RequestObserver`."""
         self._sent = now
         self._series.queue.observe(now - waited_from)
 
     def first_output(self, now: float) -> None:
-        """The first output came from the engine."""
+        """See `RequestObserver`."""
         series = self._series
         self.first_at = now
         self.ttft_s = now - self.started
@@ -198,10 +229,18 @@ class GenerationMetrics:
         self._gaps[bisect_left(self._bounds, now - self._last_beat)] += 1
         self._last_beat = now
 
-    def failed(self, error_type: str) -> None:
-        """The request ended in an error."""
-        self.failure = error_type
-        self._series.failed(error_type)
+    def retried(self, attempt: int, error: SmgError, delay_s: float) -> None:
+        """See `RequestObserver`."""
+        self._series.retried(attempt, delay_s)
+
+    def retries_exhausted(self) -> None:
+        """The last attempt of several has failed."""
+        self._series.retries_exhausted()
+
+    def generation_failed(self, generation: Generation, error: SmgError) -> None:
+        """See `RequestObserver`."""
+        self.failure = error.code
+        self._series.failed(error.code)
 
     def catch_up(self, usage: Usage) -> None:
         """Count the tokens of an answer in flight that have not been counted; `usage` is what it has come to."""
@@ -218,9 +257,10 @@ class GenerationMetrics:
         series.itl.sum += self._last_beat - self._beaten_to
         self._beaten_to = self._last_beat
 
-    def ended(self, now: float, usage: Usage, worker_urls: Collection[str] = ()) -> None:
-        """The answer is over, complete or not; `worker_urls` are of those that made it."""
+    def generation_ended(self, generation: Generation, usage: Usage, worker_urls: Collection[str], now: float) -> None:
+        """See `RequestObserver`."""
         series = self._series
+        series.ended(self)
         self.duration_s, self.ended_at, self.usage, self.worker_urls = now - self.started, now, usage, worker_urls
         series.duration.observe(self.duration_s)
         self._count(usage)

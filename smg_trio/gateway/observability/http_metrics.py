@@ -10,6 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from smg_trio.gateway.observability.observer import CLIENT_LEFT, CLIENT_LEFT_CODE, RequestObserver
 from smg_trio.gateway.observability.series import (
     LATENCY_BUCKETS_S,
     CounterFamily,
@@ -18,8 +19,6 @@ from smg_trio.gateway.observability.series import (
     HistogramSeries,
 )
 
-CLIENT_LEFT_CODE: Final = "client_closed_request"
-"""The error code of requests whose client left before there was a response (status 499), as the reference has it."""
 UNMATCHED: Final = "unmatched"
 """The path of everything that is no route."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"})
@@ -66,7 +65,7 @@ class HttpMetrics:
         """Count a request that was answered before it reached an endpoint; `code`: of the error, if it is one."""
         exchange = self.begins(method if method in _METHODS else "other", path)
         exchange.answered(status, code)
-        exchange.ended()
+        exchange.ended(complete=True)
 
     def _open(self, method: str, path: str) -> _RouteSeries:
         return _RouteSeries(
@@ -95,8 +94,8 @@ class _RouteSeries:
         return series
 
 
-class HttpExchange:
-    """One request. `answered` once it has a status, `ended` once its last byte was handed over or it was given up."""
+class HttpExchange(RequestObserver):
+    """One request, from `HttpMetrics.begins` on."""
 
     __slots__ = ("_began", "_series")
 
@@ -105,9 +104,14 @@ class HttpExchange:
         self._began = perf_counter()
 
     def answered(self, status: int, code: str) -> None:
-        """Count the response."""
+        """See `RequestObserver`: count the response."""
         self._series.responses(status, code).value += 1.0
 
-    def ended(self) -> None:
-        """Note how long it took."""
+    def ended(self, complete: bool) -> None:
+        """See `RequestObserver`: note how long it took."""
         self._series.duration.observe(perf_counter() - self._began)
+
+    def client_left(self) -> None:
+        """See `RequestObserver`."""
+        self.answered(CLIENT_LEFT, CLIENT_LEFT_CODE)
+        self.ended(complete=False)

@@ -8,21 +8,19 @@ registered, route templates, codes), never a client's, so the number of series i
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
-from smg_trio.core.events import Usage
-from smg_trio.gateway.generation.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.encoding_counters import EncodingCounters
 from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.http_metrics import HttpMetrics
+from smg_trio.gateway.observability.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.policy_gauges import PolicyGauges
 from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
-from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, CounterFamily, HistogramFamily
+from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, HistogramFamily
 from smg_trio.gateway.observability.worker_gauges import ResilienceGauges, WorkerGauges
 from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.http.statistics import ServerStatistics
@@ -30,10 +28,8 @@ from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.registry import Registry
 
-_RETRY_LABELS: Final = ("worker_type", "endpoint")
 _LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _LAG_INTERVAL_S: Final = 1.0
-RECENT_ANSWERS: Final = 4096
 
 
 class Metrics:
@@ -61,14 +57,7 @@ class Metrics:
         self._router = RouterFamilies(registry, bounds)
         self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
         self._in_flight = in_flight
-        self.recent: deque[GenerationMetrics] = deque(maxlen=RECENT_ANSWERS)
-        self._retries = CounterFamily(registry, "smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
-        self._exhausted = CounterFamily(
-            registry, "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
-        )
-        self._backoff = HistogramFamily(
-            registry, "smg_worker_retry_backoff_seconds", "Delays before further attempts.", ("attempt",), bounds
-        )
+        self.recent = self._router.recent
         lag = "How late a task woke that sleeps for a second: what everything else on the event loop waits, too."
         self._lag = HistogramFamily(registry, "smg_event_loop_lag_seconds", lag, (), _LAG_BUCKETS_S).at()
         self._process = ProcessGauges(bodies)
@@ -86,8 +75,8 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """All metrics as Prometheus text."""
-        for answer in self._in_flight:
-            answer.metrics.catch_up(answer.usage())
+        for generation in self._in_flight:
+            generation.metrics.catch_up(generation.answer.usage())
         return generate_latest(self.registry)
 
     def follow_server(self, statistics: Callable[[], ServerStatistics]) -> None:
@@ -101,8 +90,8 @@ class Metrics:
             await trio.sleep_until(due)
             self._lag.observe(max(0.0, trio.current_time() - due))
 
-    def inference_begins(self, model: str, endpoint: str, *, streaming: bool, started: float) -> GenerationMetrics:
-        """Count an inference request, which came at `started`; what is returned goes to `inference_ends`."""
+    def generation_begins(self, model: str, endpoint: str, *, streaming: bool, started: float) -> GenerationMetrics:
+        """Count an inference request, which came at `started`; the observer that is returned measures it."""
         series = self._endpoints.get((model, endpoint))
         if series is None:
             series = self._endpoints[model, endpoint] = EndpointSeries(self._router, model, endpoint)
@@ -111,22 +100,8 @@ class Metrics:
         metrics.begun(trio.current_time())
         return metrics
 
-    def inference_ends(self, metrics: GenerationMetrics, usage: Usage, worker_urls: Collection[str] = ()) -> None:
-        """The answer is over, complete or not; `worker_urls` are of those that made it."""
-        metrics.ended(trio.current_time(), usage, worker_urls)
-        self.recent.append(metrics)
-
     def forget_model(self, model: str) -> None:
         """The model is served no more: its series end."""
         for key in [key for key in self._endpoints if key[0] == model]:
             del self._endpoints[key]
         self._router.forget(model)
-
-    def retried(self, endpoint: str, attempt: int, delay_s: float) -> None:
-        """Count a further attempt, made `delay_s` seconds after the `attempt`-th one failed."""
-        self._retries.at("regular", endpoint).inc()
-        self._backoff.at(str(attempt)).observe(delay_s)
-
-    def retries_exhausted(self, endpoint: str) -> None:
-        """Count a request that failed at its last attempt, of several."""
-        self._exhausted.at("regular", endpoint).inc()

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from smg_trio import __version__
-from smg_trio.gateway.generation.in_flight import InFlightGeneration
+from smg_trio.gateway.observability.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.series import bound_text
 from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.http.statistics import ServerStatistics
@@ -85,5 +85,5 @@ class LiveGauges(Collector):
         yield GaugeMetricFamily(
             "smg_detokenizer_pending_outputs",
             "Outputs of engines that have come and are not text yet, of all answers.",
-            value=sum(one.pending_outputs for one in self._in_flight),
+            value=sum(one.answer.pending_outputs for one in self._in_flight),
         )

@@ -10,7 +10,7 @@ from weakref import ref
 
 from smg_trio.api.errors import error_view
 from smg_trio.core.errors import SmgError
-from smg_trio.core.log_context import request_id
+from smg_trio.gateway.observability.observer import Generation, RequestObserver
 
 REMEMBERED = 50
 MAX_MESSAGE_CHARS = 500
@@ -31,15 +31,30 @@ class ErrorSeen:
     request_id: str
 
 
-class RecentErrors:
-    """Remembers clients' faults and ours apart, so that neither hides the other."""
+class RecentErrors(RequestObserver):
+    """Remembers clients' faults and ours apart, so that neither hides the other. One for all requests."""
 
     def __init__(self) -> None:
         self._clients: deque[ErrorSeen] = deque(maxlen=REMEMBERED)
         self._ours: deque[ErrorSeen] = deque(maxlen=REMEMBERED)
         self._last: ref[SmgError] | None = None
 
-    def note(self, error: BaseException, endpoint: str, *, model: str = "", worker_urls: Collection[str] = ()) -> None:
+    def generation_failed(self, generation: Generation, error: SmgError) -> None:
+        """See `RequestObserver`."""
+        answer = generation.answer
+        self.note(
+            error, generation.endpoint, generation.request_id, model=answer.model_id, worker_urls=answer.worker_urls
+        )
+
+    def note(
+        self,
+        error: BaseException,
+        endpoint: str,
+        request_id: str = "",
+        *,
+        model: str = "",
+        worker_urls: Collection[str] = (),
+    ) -> None:
         """Remember an error. One that passes through several places on its way out is remembered once, at the first."""
         if isinstance(error, SmgError):
             if self._last is not None and self._last() is error:
@@ -54,7 +69,7 @@ class RecentErrors:
             endpoint=endpoint,
             model=model,
             worker_urls=tuple(sorted(worker_urls)),
-            request_id=request_id.get(),
+            request_id=request_id,
         )
         (self._clients if view.status < 500 else self._ours).append(seen)
 

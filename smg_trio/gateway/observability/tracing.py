@@ -35,9 +35,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from smg_trio import __version__
 from smg_trio.core.errors import SmgError
 from smg_trio.core.events import Usage
-from smg_trio.gateway.http import Request
 from smg_trio.gateway.observability.http_metrics import path_label
-from smg_trio.pipeline.prepare import PreparedRequest
+from smg_trio.gateway.observability.observer import CLIENT_LEFT, CLIENT_LEFT_CODE, Generation, RequestObserver
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -70,20 +69,20 @@ class Tracing:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("smg_trio", __version__)
 
-    def begin(self, request: Request, route: str) -> RequestTrace:
+    def begin(self, method: str, route: str, path: str, headers: Mapping[str, str], request_id: str) -> RequestTrace:
         """A request has come; `route` is its route's path. Its parent is what the client names, if it does."""
         route = path_label(route)
         attributes: Attributes = {
-            "http.request.method": request.method,
+            "http.request.method": method,
             "http.route": route,
-            "url.path": request.path[:_MAX_TEXT_CHARS],
+            "url.path": path[:_MAX_TEXT_CHARS],
             "url.scheme": self._scheme,
-            "smg.request_id": request.request_id,
+            "smg.request_id": request_id,
         }
-        if agent := request.headers.get("user-agent"):
+        if agent := headers.get("user-agent"):
             attributes["user_agent.original"] = agent[:_MAX_TEXT_CHARS]
-        parent = _propagator.extract(request.headers, Context())
-        return RequestTrace(self._tracer, f"{request.method} {route}", SpanKind.SERVER, parent, attributes)
+        parent = _propagator.extract(headers, Context())
+        return RequestTrace(self._tracer, f"{method} {route}", SpanKind.SERVER, parent, attributes)
 
     async def flush(self, limit_s: float = CLOSE_LIMIT_S) -> None:
         """Export what has ended by now; gives up after `limit_s`."""
@@ -161,8 +160,8 @@ class WatchedExporter(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-class RequestTrace:
-    """The spans of one request. Not sampled, it does nothing but pass its context on.
+class RequestTrace(RequestObserver):
+    """The spans of one request, or of work that outlives its response. Not sampled, it only passes its context on.
 
     Attributes:
         trace_id: 32 hex digits.
@@ -170,13 +169,16 @@ class RequestTrace:
 
     __slots__ = (
         "_began",
+        "_code",
         "_context",
         "_ended",
+        "_engine_phase",
         "_failure",
         "_phase",
         "_phase_began",
         "_queued_ns",
         "_span",
+        "_status",
         "_tracer",
         "trace_id",
     )
@@ -189,8 +191,10 @@ class RequestTrace:
         self._span: Span = tracer.start_span(name, parent, kind, attributes, start_time=self._began)
         self._context = trace.set_span_in_context(self._span, Context())
         self._phase = ""
+        self._engine_phase = ""
         self._queued_ns = 0
         self._failure: SmgError | None = None
+        self._status, self._code = 0, ""
         self._ended = False
         self.trace_id = trace.format_trace_id(self._span.get_span_context().trace_id)
 
@@ -204,45 +208,46 @@ class RequestTrace:
         """A span below this one, for work that outlives the response."""
         return RequestTrace(self._tracer, name, SpanKind.INTERNAL, self._context)
 
-    def answer_begins(self, prepared: Sequence[PreparedRequest], endpoint: str, *, streaming: bool) -> None:
-        """The prompts are ready: an answer is wanted."""
-        first = prepared[0]
-        sampling = first.sampling
-        self.inference_begins(first.model.model_id, endpoint, first.request_id)
-        self._span.set_attributes(
-            {
-                "gen_ai.request.max_tokens": sampling.max_tokens,
-                "gen_ai.request.temperature": sampling.temperature,
-                "gen_ai.request.top_p": sampling.top_p,
-                "gen_ai.request.n": sum(one.n for one in prepared),
-                "gen_ai.request.stream": streaming,
-            }
-        )
-
-    def inference_begins(self, model: str, endpoint: str, answer_id: str) -> None:
-        """An engine is going to be asked for something, once there is a place."""
+    def generation_begins(self, generation: Generation) -> None:
+        """See `RequestObserver`."""
+        answer, endpoint = generation.answer, generation.endpoint
+        self._engine_phase = "pooling" if answer.pooled else "prefill"
         if not self._span.is_recording():
             return
         self._phase = "prepare"
-        self.enter("queue")
-        self._span.set_attributes(
-            {
-                "gen_ai.operation.name": _OPERATIONS.get(endpoint, "text_completion"),
-                "gen_ai.provider.name": "smg-trio",
-                "gen_ai.request.model": model,
-                "gen_ai.response.model": model,
-                "gen_ai.response.id": answer_id,
-                "gen_ai.request.id": answer_id,
+        self._enter("queue")
+        attributes: Attributes = {
+            "gen_ai.operation.name": _OPERATIONS.get(endpoint, "text_completion"),
+            "gen_ai.provider.name": "smg-trio",
+            "gen_ai.request.model": answer.model_id,
+            "gen_ai.response.model": answer.model_id,
+            "gen_ai.response.id": answer.request_id,
+            "gen_ai.request.id": answer.request_id,
+        }
+        if answer.sampling is not None:
+            attributes |= {
+                "gen_ai.request.max_tokens": answer.sampling.max_tokens,
+                "gen_ai.request.temperature": answer.sampling.temperature,
+                "gen_ai.request.top_p": answer.sampling.top_p,
+                "gen_ai.request.n": answer.choices,
+                "gen_ai.request.stream": generation.streaming,
             }
-        )
+        self._span.set_attributes(attributes)
 
-    def enter(self, phase: str) -> None:
+    def sent(self, waited_from: float, now: float) -> None:
+        """See `RequestObserver`."""
+        self._enter(self._engine_phase)
+
+    def first_output(self, now: float) -> None:
+        """See `RequestObserver`."""
+        self._enter("decode")
+        self._span.set_attribute("gen_ai.latency.time_to_first_token", (self._phase_began - self._began) / 1e9)
+
+    def _enter(self, phase: str) -> None:
         """The phase so far is over and the next one begins."""
         now = time_ns()
         self._close_phase(now)
         self._phase, self._phase_began = phase, now
-        if phase == "decode":
-            self._span.set_attribute("gen_ai.latency.time_to_first_token", (now - self._began) / 1e9)
 
     def _close_phase(self, now: int, failure: SmgError | None = None) -> None:
         if self._phase and self._span.is_recording():
@@ -255,7 +260,7 @@ class RequestTrace:
         self._phase = ""
 
     def retried(self, attempt: int, error: SmgError, delay_s: float) -> None:
-        """An attempt failed, and there will be another one: the wait for it begins."""
+        """See `RequestObserver`: the wait for the next attempt begins."""
         now = time_ns()
         self._close_phase(now, error)
         self._phase, self._phase_began = "queue", now
@@ -263,14 +268,14 @@ class RequestTrace:
             "retry", {"smg.attempt": attempt, "error.type": error.code, "smg.delay_s": round(delay_s, 6)}, now
         )
 
-    def failed(self, error: SmgError) -> None:
-        """The answer ended with an error, whatever status its response has."""
+    def generation_failed(self, generation: Generation, error: SmgError) -> None:
+        """See `RequestObserver`."""
         self._failure = error
 
-    def answer_ended(self, usage: Usage, finish_reasons: Sequence[str], worker_urls: Collection[str]) -> None:
-        """What the answer came to."""
-        now = time_ns()
-        self._close_phase(now, self._failure)
+    def generation_ended(self, generation: Generation, usage: Usage, worker_urls: Collection[str], now: float) -> None:
+        """See `RequestObserver`."""
+        ended = time_ns()
+        self._close_phase(ended, self._failure)
         if not self._span.is_recording():
             return
         attributes: Attributes = {
@@ -278,30 +283,39 @@ class RequestTrace:
             "gen_ai.usage.output_tokens": usage.completion_tokens,
             "gen_ai.usage.prompt_tokens": usage.prompt_tokens,
             "gen_ai.usage.completion_tokens": usage.completion_tokens,
-            "gen_ai.response.finish_reasons": list(finish_reasons),
+            "gen_ai.response.finish_reasons": generation.answer.finish_reasons,
             "gen_ai.latency.time_in_queue": self._queued_ns / 1e9,
-            "gen_ai.latency.e2e": (now - self._began) / 1e9,
+            "gen_ai.latency.e2e": (ended - self._began) / 1e9,
             "smg.workers": sorted(worker_urls),
         }
         if usage.cached_tokens is not None:
             attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
         self._span.set_attributes(attributes)
 
-    def end(self, status: int, code: str = "", *, client_left: bool = False) -> None:
-        """The response is over; idempotent. `status` is 0 for what has no response of its own."""
+    def answered(self, status: int, code: str) -> None:
+        """See `RequestObserver`. Not heard by what has no response of its own."""
+        self._status, self._code = status, code
+
+    def client_left(self) -> None:
+        """See `RequestObserver`."""
+        self.answered(CLIENT_LEFT, CLIENT_LEFT_CODE)
+        self.ended(complete=False)
+
+    def ended(self, complete: bool) -> None:
+        """See `RequestObserver`; idempotent."""
         if self._ended:
             return
         self._ended = True
         span = self._span
-        if status:
-            span.set_attribute("http.response.status_code", status)
-        if client_left:
+        if self._status:
+            span.set_attribute("http.response.status_code", self._status)
+        if not complete:
             span.set_attribute("smg.client_left", True)
-        if code:
-            span.set_attribute("error.type", code)
-        if status >= 500:
+        if self._code:
+            span.set_attribute("error.type", self._code)
+        if self._status >= 500:
             span.set_status(Status(StatusCode.ERROR, self._failure.message if self._failure else None))
-        elif self._failure is not None and (status < 400):
+        elif self._failure is not None and self._status < 400:
             _fail(span, self._failure)
         span.end()
 

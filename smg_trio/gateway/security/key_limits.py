@@ -1,6 +1,6 @@
 """What each key holder uses: requests in flight and tokens per minute. Pure; the clock is handed in.
 
-A request is begun if its holder has a place for it and tokens left. What it costs is only known later: its prompt when
+A request is begun if its holder has a slot for it and tokens left. What it costs is only known later: its prompt when
 it has been tokenized, its answer when that has ended. So the last request that was begun may overdraw the minute's
 tokens, and nothing else begins until that is paid back. What asks for more than a whole minute's tokens by itself is
 refused before it is sent to an engine. A holder that has been idle for a minute has a whole minute's tokens at once.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Final
 
@@ -22,9 +21,9 @@ _MINUTE_S: Final = 60.0
 
 
 class KeySlot:
-    """One request's place among those of its key holder: given back when the last of those who hold it lets go.
+    """One request's slot among those of its key holder: given back when the last of those who hold it lets go.
 
-    Whoever gets it from `KeyMeters.enter` or `hold` calls `close` once; that never blocks.
+    Whoever gets it from `KeyMeter.enter` or `hold` calls `close` once; that never blocks.
     """
 
     __slots__ = ("_held", "_meter")
@@ -66,7 +65,7 @@ class KeyMeter:
 
     Attributes:
         holder: whose limits hold.
-        in_flight: requests that have a place.
+        in_flight: requests that have a slot.
     """
 
     __slots__ = ("_bucket", "_clock", "holder", "in_flight")
@@ -89,7 +88,7 @@ class KeyMeter:
             self._bucket.change(tokens / _MINUTE_S, tokens, self._clock())
 
     def enter(self) -> KeySlot:
-        """A place for one more request. Raises RateLimited, which names the limit that is reached."""
+        """A slot for one more request. Raises RateLimited, which names the limit that is reached."""
         limits = self.holder.limits
         if limits.concurrent_requests is not None and self.in_flight >= limits.concurrent_requests:
             raise self._refusal(
@@ -153,7 +152,3 @@ class KeyMeters:
         elif meter.holder is not holder:
             meter.take_over(holder)
         return meter
-
-
-current_slot: Final[ContextVar[KeySlot | None]] = ContextVar("place", default=None)
-"""That of the request being handled; None where its key has no limits."""

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import trio
 
+from smg_trio.core.errors import EngineDead
 from smg_trio.core.events import Usage
-from smg_trio.gateway.http import BodyWrite, Response
-from smg_trio.gateway.observability.access_log import AccessLog, current
+from smg_trio.gateway.observability.access_log import AccessLog
 from tests.e2e.harness import ENDLESS, HELLO, HI, MODEL, PATIENCE_S, Bench, open_gateway
 from tests.gateway.conftest import SetUp
+from tests.gateway.observability.generations import ObservedGeneration
 
 ALWAYS = {
     "timestamp",
@@ -89,6 +90,29 @@ async def test_a_request_id_cannot_forge_fields_of_its_line(tmp_path: Path, set_
         lines = [line for line in out.getvalue().splitlines() if "smg_trio.access" in line]
     assert len(lines) == 2
     assert all(line.endswith(f" [{json.dumps(forged)}]") for line in lines)
+
+
+POOLED = [
+    ("/v1/embeddings", {"input": ["hi", "a"]}, 3),
+    ("/classify", {"input": "hi"}, 2),
+    ("/score", {"queries": "hi", "documents": ["a"]}, 3),
+    ("/rerank", {"query": "hi", "documents": ["a"]}, 3),
+]
+
+
+@pytest.mark.parametrize("task", ["embed", "classify"])
+async def test_a_pooled_answer_s_line_says_as_much_as_others_do(tmp_path: Path, set_up: SetUp, task: str) -> None:
+    out = set_up(as_json=True)
+    wanted = [one for one in POOLED if (one[0] == "/classify") is (task == "classify")]
+    async with open_gateway(tmp_path, HELLO, engine={"supported_tasks": (task,)}) as bench:
+        for number, (path, body, tokens) in enumerate(wanted, 1):
+            answer = await bench.http.post(path, json={"model": MODEL} | body)
+            assert answer.status_code == 200, answer.text
+            line = (await wait_lines(out, number))[-1]
+            assert set(line) == ANSWER - {"ttft_s"}, path
+            assert (line["route"], line["status"], line["model"], line["streaming"]) == (path, 200, MODEL, False)
+            assert (line["prompt_tokens"], line["completion_tokens"]) == (tokens, 0), path
+            assert line["worker"] == bench.urls[0]
 
 
 async def test_a_refused_request_has_one_line_with_the_reason(tmp_path: Path, set_up: SetUp) -> None:
@@ -239,42 +263,18 @@ async def test_each_request_of_a_connection_has_its_own_id(tmp_path: Path, set_u
 async def test_nothing_is_followed_that_nobody_would_see(set_up: SetUp) -> None:
     for level, enabled, followed in (("info", True, True), ("warn", True, False), ("info", False, False)):
         set_up(level)
-        access = AccessLog(enabled=enabled).begin("GET", "/x")
-        assert (access is not None) is followed
-        assert current.get() is access
+        assert (AccessLog(enabled=enabled).begin("GET", "/x") is not None) is followed
 
 
-async def test_a_line_is_written_once(set_up: SetUp) -> None:
+async def test_a_line_is_written_once_when_the_response_is_over(set_up: SetUp) -> None:
     out = set_up(as_json=True)
-    access = AccessLog(enabled=True).begin("GET", "/x")
-    assert access is not None
-    access.end(200)
-    access.end(500, client_left=True)
-    assert [line["status"] for line in access_lines(out)] == [200]
-
-
-async def test_a_stream_s_line_waits_for_its_end(set_up: SetUp) -> None:
-    class Stream:
-        ended = False
-
-        async def next_chunk(self) -> bytes:
-            return b""
-
-        async def write_on(self, write: BodyWrite) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    out = set_up(as_json=True)
-    access = AccessLog(enabled=True).begin("GET", "/x")
-    assert access is not None
-    response = Response(200, Stream())
-    access.follow(response, "")
+    line = AccessLog(enabled=True).begin("GET", "/x")
+    assert line is not None
+    line.answered(200, "")
     assert access_lines(out) == []
-    assert response.on_end is not None
-    response.on_end(False)
-    assert [line["client_left"] for line in access_lines(out)] == [True]
+    line.ended(complete=False)
+    line.client_left()
+    assert [(line["status"], line["client_left"]) for line in access_lines(out)] == [(200, True)]
 
 
 class _Nowhere(io.StringIO):
@@ -284,7 +284,7 @@ class _Nowhere(io.StringIO):
 
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_a_line_costs_some_ten_microseconds_and_nothing_above_its_level(set_up: SetUp, as_json: bool) -> None:
-    log = AccessLog(enabled=True)
+    log, generation = AccessLog(enabled=True), ObservedGeneration()
 
     def cost_us(rounds: int) -> float:
         """Of the cheapest of several runs: others use this machine too."""
@@ -292,11 +292,13 @@ async def test_a_line_costs_some_ten_microseconds_and_nothing_above_its_level(se
         for _ in range(7):
             began = time.perf_counter()
             for _ in range(rounds):
-                access = log.begin("POST", "/v1/chat/completions")
-                if access is not None:
-                    access.model, access.first_output = "m", 1.0
-                    access.answer_ended(Usage(10, 20), {"ipc:///w"})
-                    access.end(200)
+                line = log.begin("POST", "/v1/chat/completions")
+                if line is not None:
+                    line.generation_begins(generation)
+                    line.first_output(1.0)
+                    line.generation_ended(generation, Usage(10, 20), {"ipc:///w"}, 2.0)
+                    line.answered(200, "")
+                    line.ended(complete=True)
             best = min(best, (time.perf_counter() - began) / rounds)
         return best * 1e6
 
@@ -312,15 +314,20 @@ async def test_a_line_costs_some_ten_microseconds_and_nothing_above_its_level(se
 
 async def test_people_read_what_happened_and_nothing_that_did_not(set_up: SetUp) -> None:
     out = set_up()
-    access = AccessLog(enabled=True).begin("POST", "/x")
-    assert access is not None
-    access.end(404)
+    line = AccessLog(enabled=True).begin("POST", "/x")
+    assert line is not None
+    line.answered(404, "")
+    line.ended(complete=True)
     assert out.getvalue().partition("access: ")[2].startswith("POST /x 404 duration=0.0")
     for word in ("tokens", "model", "stream", "ttft", "worker", "error", "left"):
         assert word not in out.getvalue()
-    access = AccessLog(enabled=True).begin("POST", "/x")
-    assert access is not None
-    access.model, access.streaming, access.first_output, access.error = "m", True, trio.current_time(), "engine_dead"
-    access.answer_ended(Usage(10, 20), {"ipc:///b", "ipc:///a"})
-    access.end(200, client_left=True)
+    line = AccessLog(enabled=True).begin("POST", "/x")
+    assert line is not None
+    generation = ObservedGeneration(streaming=True)
+    line.generation_begins(generation)
+    line.first_output(trio.current_time())
+    line.generation_failed(generation, EngineDead("gone"))
+    line.generation_ended(generation, Usage(10, 20), {"ipc:///b", "ipc:///a"}, trio.current_time())
+    line.answered(200, "")
+    line.ended(complete=False)
     assert " tokens=10+20 model=m stream worker=ipc:///a,ipc:///b error=engine_dead client left\n" in out.getvalue()

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from smg_trio.core.events import Usage
 from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.series import CounterFamily, HistogramFamily
+from tests.gateway.observability.generations import ObservedGeneration
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -65,7 +66,7 @@ def test_the_gaps_of_an_answer_add_up_to_the_time_between_first_and_last_output(
         if tokens % 100 == 0:
             metrics.catch_up(Usage(7, tokens, tokens))
     elapsed = perf_counter() - began
-    metrics.ended(2.0, Usage(7, 1_000, 1_000))
+    metrics.generation_ended(ObservedGeneration(), Usage(7, 1_000, 1_000), (), 2.0)
     found = samples(registry)
     assert found["smg_router_itl_seconds_count", where] == 1_000
     assert 0 < found["smg_router_itl_seconds_sum", where] <= elapsed

@@ -13,10 +13,18 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from smg_trio.core.errors import EngineDead
 from smg_trio.core.events import Usage
-from smg_trio.gateway.http import Request
-from smg_trio.gateway.observability.tracing import Tracing, WatchedExporter
+from smg_trio.gateway.observability.tracing import RequestTrace, Tracing, WatchedExporter
+from tests.gateway.observability.generations import ObservedGeneration
 
-REQUEST = Request(method="POST", path="/x", headers={}, body=b"", request_id="r")
+
+def begun(tracing: Tracing, route: str = "/x") -> RequestTrace:
+    """The trace of a request that has come."""
+    return tracing.begin("POST", route, route, {}, "r")
+
+
+def end(trace: RequestTrace, status: int) -> None:
+    trace.answered(status, "")
+    trace.ended(complete=True)
 
 
 class Moody(SpanExporter):
@@ -56,7 +64,7 @@ async def test_the_end_waits_for_a_stuck_collector_only_so_long(
 ) -> None:
     stuck = Stuck()
     tracing = Tracing(stuck)
-    tracing.begin(REQUEST, "/x").end(200)
+    end(begun(tracing), 200)
     began = trio.current_time()
     with caplog.at_level(logging.WARNING, "smg_trio"):
         await tracing.close()
@@ -68,9 +76,9 @@ async def test_the_end_waits_for_a_stuck_collector_only_so_long(
 async def test_closing_exports_what_has_ended() -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
-    trace = tracing.begin(REQUEST, "/workers/<worker_id>")
-    trace.end(200)
-    trace.end(500)
+    trace = begun(tracing, "/workers/<worker_id>")
+    end(trace, 200)
+    end(trace, 500)
     await tracing.close()
     (span,) = exporter.get_finished_spans()
     assert span.name == "POST /workers/{worker_id}"
@@ -81,14 +89,14 @@ async def test_closing_exports_what_has_ended() -> None:
 async def test_the_time_in_the_queue_is_that_of_all_waits() -> None:
     exporter = InMemorySpanExporter()
     tracing = Tracing(exporter)
-    trace = tracing.begin(REQUEST, "/x")
-    trace.inference_begins("m", "chat", "id")
-    trace.enter("prefill")
+    trace, generation = begun(tracing), ObservedGeneration()
+    trace.generation_begins(generation)
+    trace.sent(0.0, 0.1)
     trace.retried(1, EngineDead("gone"), 0.5)
-    trace.enter("prefill")
-    trace.enter("decode")
-    trace.answer_ended(Usage(1, 2, 1), ["stop"], {"ipc:///w"})
-    trace.end(200)
+    trace.sent(0.6, 0.7)
+    trace.first_output(0.8)
+    trace.generation_ended(generation, Usage(1, 2, 1), {"ipc:///w"}, 0.9)
+    end(trace, 200)
     await tracing.close()
     *phases, root = exporter.get_finished_spans()
     waits = [span for span in phases if span.name == "queue"]

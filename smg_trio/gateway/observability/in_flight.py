@@ -1,0 +1,22 @@
+"""Generations in flight, as whoever watches the gateway sees them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
+from smg_trio.gateway.observability.observer import Generation
+
+
+class InFlightGeneration(Generation, Protocol):
+    """A generation that has begun and not ended. Looked at now and then, never per token."""
+
+    @property
+    def started(self) -> float:
+        """When the request came, on the loop's clock."""
+        ...
+
+    @property
+    def metrics(self) -> GenerationMetrics:
+        """What it is measured with."""
+        ...
