@@ -17,7 +17,6 @@ from smg_trio.gateway.http import Request, Response
 from smg_trio.gateway.observability.access_log import shown_path
 from smg_trio.gateway.observability.logs import shown
 from smg_trio.gateway.observability.observer import Observers, RequestObserver
-from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import Route
 from smg_trio.gateway.security.key_ring import Access
 from smg_trio.gateway.state import Gateway
@@ -63,7 +62,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     else:
         # Most of the request is still to come; whoever sends the stream knows when it is over, and how it went.
         response.on_end = observer.ended
-    if _counts(route, context):
+    if route.metered and context.holder.limits:
         # After the answer, for it is what the headers are about; a refusal says what is left, too.
         response.headers += gateway.meters.of(context.holder).headers()
     if route.access is Access.ADMIN and gateway.settings.control_plane_audit_enabled:
@@ -99,16 +98,11 @@ async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
         holder = context.holder = gateway.keys.admit(route.access, request.headers)
         if holder.name:
             context.authenticated(holder.name)
-    if not _counts(route, context):
+    if not (route.metered and context.holder.limits):
         return await _call(gateway, route, request)
     with gateway.meters.of(context.holder).enter() as slot:
         context.take(slot)
         return await _call(gateway, route, request)
-
-
-def _counts(route: Route, context: RequestContext) -> bool:
-    """Whether the request counts towards the limits of its key."""
-    return route.metered and bool(context.holder.limits)
 
 
 async def _call(gateway: Gateway, route: Route, request: Request) -> Response:

@@ -11,6 +11,7 @@ from smg_trio.core.events import Usage
 from smg_trio.gateway.observability.observer import Generation, Observers, RequestObserver
 from smg_trio.gateway.security.key_limits import KeySlot
 from smg_trio.gateway.security.key_ring import EVERYBODY, KeyHolder
+from smg_trio.pipeline.engine_requests import AnyAnswer
 
 if TYPE_CHECKING:
     from smg_trio.gateway.observability.tracing import RequestTrace
@@ -69,10 +70,10 @@ class RequestContext:
         self.slot = slot
         self.observer.add(KeyUse(slot))
 
-    def check_budget(self, prompt_tokens: int, answer_tokens: int) -> None:
-        """Raises BudgetExceeded if so many are more than the key's holder has in a minute."""
+    def check_budget(self, answer: AnyAnswer) -> None:
+        """Raises BudgetExceeded if the answer may cost more tokens than the key's holder has in a minute."""
         if self.slot is not None:
-            self.slot.check(prompt_tokens, answer_tokens)
+            self.slot.check(answer.prompt_tokens, answer.asked_tokens)
 
     @contextmanager
     def in_background(self, name: str) -> Iterator[RequestContext]:

@@ -264,18 +264,21 @@ class _Server:
             listener.socket.close()
 
     async def _accept_batch(self, plain: socket.socket, connections: trio.Nursery) -> None:
+        # One wake-up for a burst of clients, but not for all of a flood: requests in progress get their turn.
         for _ in range(_ACCEPT_BATCH):
             try:
                 if not self._accept_one(plain, connections):
-                    return
+                    return  # nobody waits any more
             except OSError as error:
                 if error.errno not in _CAPACITY_ERRNOS:
                     continue  # the client was gone before it was accepted
+                # Descriptors or memory have run out: other connections must end first. The kernel holds the clients
+                # meanwhile; without a pause the socket would be readable at once, over and over.
                 LOGGER.warning("cannot accept: %s; waiting", os.strerror(error.errno or 0))
                 await trio.sleep(_CAPACITY_PAUSE_S)
                 return
             except Exception:
-                # This task is one for all connections to come.
+                # A fault of ours. This task alone takes connections, so it must go on.
                 LOGGER.exception("a connection could not be accepted")
                 await trio.sleep(_CAPACITY_PAUSE_S)
                 return
@@ -285,7 +288,7 @@ class _Server:
             while self._accept_one(plain, connections):
                 pass
         except OSError:
-            return
+            return  # the server ends: what cannot be accepted now is left to the kernel
 
     def _accept_one(self, plain: socket.socket, connections: trio.Nursery) -> bool:
         try:
@@ -293,10 +296,12 @@ class _Server:
         except BlockingIOError:
             return False
         sock.setblocking(False)
+        # Accepted in any case: in the kernel's queue it would wait without being told anything.
         if len(self.links) >= self.limits.max_connections:
             self._refuse(sock)
             return True
         if sock.family != socket.AF_UNIX:
+            # A chunk of a stream is small, and must not wait for the one before it to be acknowledged.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.accepted += 1
         link = ClientConnection(sock, address_of(peer), address_of(sock.getsockname()))
@@ -308,8 +313,9 @@ class _Server:
         self.refused += 1
         fault = TooManyConnections(f"The server has {self.limits.max_connections} connections open.")
         with sock:
-            if self.tls is None:
+            if self.tls is None:  # before a TLS handshake there is nothing to say it in, and one would cost too much
                 answer = self._encoded(fault, NOTHING_READ)
+                # If it does not fit the socket's empty buffer at once, the client goes without.
                 with suppress(OSError):
                     sock.send(answer)
 
@@ -322,10 +328,12 @@ class _Server:
             with link.scope:
                 await self._speak(link)
             if link.fault is not None:
+                # Only now: the scope was cancelled to end whatever the connection was waiting for.
                 link.send_last(self._encoded(link.fault, link.asked))
         except* (ClientGone, RequestFault):
-            pass
+            pass  # the client has left, or has had its answer: neither is news for the log
         except* Exception:
+            # A connection's failure must not end its neighbours, which share the nursery.
             LOGGER.exception("connection from %s failed", link.client)
         finally:
             self.links.discard(link)

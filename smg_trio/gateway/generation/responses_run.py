@@ -118,8 +118,7 @@ class ResponsesRun:
 
     def check_budget(self) -> None:
         """Raises BudgetExceeded, as `begin` would."""
-        answer = self._answer()
-        self._context.check_budget(answer.prompt_tokens, answer.asked_tokens)
+        self._context.check_budget(self._answer())
 
     def _answer(self) -> Answer:
         assert self._prepared is not None, "something is to be generated"

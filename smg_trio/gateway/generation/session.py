@@ -79,7 +79,7 @@ class GenerationSession(Generic[Update]):
             started: when the request came, on the loop's clock.
             routing_key: see `Registry.lease`.
         """
-        context.check_budget(answer.prompt_tokens, answer.asked_tokens)
+        context.check_budget(answer)
         self.gateway = gateway
         self.request_id = context.request_id
         self.answer = answer
@@ -133,6 +133,7 @@ class GenerationSession(Generic[Update]):
         self._observer.generation_failed(self, error)
 
     async def _first_updates(self) -> list[Update]:
+        """Admit and try until there is output. The session is admitted once, however many attempts it takes."""
         gateway = self.gateway
         waited_from = trio.current_time()
         self._permit = await gateway.admission.admit()
