@@ -15,7 +15,7 @@ from smg_trio.api.openai.chat.request import read_request_id
 from smg_trio.api.openai.completions.request import CompletionRequest, Prompt, parse_prompts
 from smg_trio.api.parameters.fields import Reader, boolean, integer, mapping, read_fields, refuse, string, within
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.parameters.sampling import SamplingFields, check_choices, choices, parse_sampling
+from smg_trio.api.parameters.sampling import SamplingFields, check_choices, choices, parse_sampling, shown_candidates
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 
 _OWN_NAMES: Final = {
@@ -82,7 +82,7 @@ def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
     return GenerateRequest(
         completion=completion,
         return_logprob=shown,
-        top_logprobs_num=top,
+        top_logprobs_num=shown_candidates(sampling, top),
         input_logprobs=shown and start >= 0,
         logprob_start_len=max(0, start),
         rank=found.get("data_parallel_rank"),

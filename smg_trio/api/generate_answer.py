@@ -28,7 +28,7 @@ class GenerateAnswer:
         prompts: int[T] per prompt.
         n: choices per prompt; choice ``c`` answers prompt ``c // n``.
         return_logprob: show log probabilities.
-        top_logprobs: candidates shown beside each token.
+        top_logprobs: candidates shown beside each token; -1 = all there are.
         input_logprobs, logprob_start: whether and from which position on the prompt's are shown.
         elapsed_s: seconds since the request began.
     """
@@ -167,8 +167,9 @@ def _columns(
     ]
     columns: dict[str, Any] = {f"{side}_token_logprobs": tokens}
     if top:
+        count = None if top < 0 else top
         columns[f"{side}_top_logprobs"] = [
-            None if entry is None else [_triple(rival) for rival in entry.top[:top]] for entry in entries
+            None if entry is None else [_triple(rival) for rival in entry.top[:count]] for entry in entries
         ]
     return columns
 

@@ -56,7 +56,8 @@ def resolve_sampling(
         stop_token_ids=stop_token_ids,
         all_stop_token_ids=frozenset((*stop_token_ids, *eos)),
         ignore_eos=fields.ignore_eos,
-        logprobs=fields.logprobs,
+        # Engines refuse both unless the counts agree, and look for the best ones then, which nobody wants.
+        logprobs=None if fields.logprob_token_ids else fields.logprobs,
         prompt_logprobs=fields.prompt_logprobs,
         logprob_token_ids=fields.logprob_token_ids,
         logit_bias=fields.logit_bias,

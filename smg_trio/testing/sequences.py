@@ -70,7 +70,7 @@ class RunningSequence:
         self.stop_reason: int | str | None = None
         self.first = True
         self.hung = False
-        self.plain = request.logprobs is None
+        self.plain = request.logprobs is None and not request.sampling.get("logprob_token_ids")
         self.completion_tokens = 0
         self.cached_tokens = 0
         self.queued_at = now

@@ -66,8 +66,29 @@ def sampled_logprob(token: int) -> float:
 
 def sample_logprobs(frames: Frames, token_ids: Sequence[int], count: int, vocab_size: int) -> list[Any]:
     """``new_logprobs``: numpy triples and the unused ``cu_num_generated_tokens``."""
-    ids, logprobs, ranks = candidate_rows(token_ids, count, vocab_size)
-    rows = len(token_ids)
+    return _numpy_triples(frames, len(token_ids), *candidate_rows(token_ids, count, vocab_size))
+
+
+def chosen_logprobs(frames: Frames, token_ids: Sequence[int], chosen: Sequence[int]) -> list[Any]:
+    """``new_logprobs`` of a request that names token ids: the sampled one, then those, then a column that only pads.
+
+    vLLM has one table for all requests of a step; what a request does not fill has id 0 and minus infinity.
+    """
+    ids, logprobs, ranks = array("i"), array("f"), array("q")
+    for token in token_ids:
+        ids.extend([token, *chosen, 0])
+        values = [sampled_logprob(token) if other == token else chosen_logprob(other) for other in chosen]
+        logprobs.extend([sampled_logprob(token), *values, float("-inf")])
+        ranks.append(1)
+    return _numpy_triples(frames, len(token_ids), ids, logprobs, ranks)
+
+
+def chosen_logprob(token: int) -> float:
+    """The made-up log probability of a token that was asked for by its id."""
+    return -1.0 - token % 8
+
+
+def _numpy_triples(frames: Frames, rows: int, ids: array[int], logprobs: array[float], ranks: array[int]) -> list[Any]:
     shape = (rows, len(ids) // max(rows, 1))
     return [
         frames.tensor("<i4", shape, ids.tobytes()),

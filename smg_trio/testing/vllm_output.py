@@ -155,8 +155,12 @@ class VllmOutputs:
         return sequence.head + self._packed(fields)
 
     def _sample_logprobs(self, sequence: RunningSequence, frames: tensors.Frames) -> list[Any] | None:
-        count = sequence.request.logprobs
-        if count is None or not sequence.token_ids:
+        count, chosen = sequence.request.logprobs, sequence.request.sampling.get("logprob_token_ids")
+        if not sequence.token_ids:
+            return None
+        if chosen:
+            return tensors.chosen_logprobs(frames, sequence.token_ids, chosen)
+        if count is None:
             return None
         return tensors.sample_logprobs(frames, sequence.token_ids, count, self._options.vocab_size)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from .harness import HELLO, HI, TOKENSPEED, VLLM, error_of, open_gateway
+from smg_trio.testing.tensors import chosen_logprob, sampled_logprob
+
+from .harness import HELLO, HI, MODEL, TOKENSPEED, VLLM, error_of, open_gateway
 
 SHARED = {
     "temperature": 0.5,
@@ -316,3 +318,49 @@ async def test_no_client_hands_an_engine_kv_transfer_parameters_unless_that_is_a
                 assert refused or answer.status_code == 200, (path, field)
         assert all(not request.sampling.get("extra_args") for request in bench.engine.received)
         await bench.wait_idle()
+
+
+# ---- log probabilities of tokens named by their ids --------------------------------------------------------------
+
+
+@PATHS
+async def test_the_log_probabilities_of_named_tokens_all_come_however_many_best_ones_were_asked_for(
+    tmp_path: Path, path: str
+) -> None:
+    """vLLM's servers show the sampled token and every named one; `top_logprobs` does not count then."""
+    async with open_gateway(tmp_path, 'E["a"|"<EOS>"]') as bench:
+        sampled = bench.model.id_of("a")
+        others = [token for token in range(300, 330) if token != sampled]
+        for named in (others[:1], others[:3], others[:25], [*others[:2], sampled], others[:2] * 2):
+            expected = {token: chosen_logprob(token) for token in named} | {sampled: sampled_logprob(sampled)}
+            for top in (0, 1, 3, 20):
+                fields = {"logprobs": True, "top_logprobs": top} if "chat" in path else {"logprobs": top}
+                asked = {"logprob_token_ids": named, "return_tokens_as_token_ids": True, "max_tokens": 1, **fields}
+                answer = await bench.http.post(path, json=body(path, **asked))
+                assert answer.status_code == 200, answer.text
+                shown = answer.json()["choices"][0]["logprobs"]
+                first = shown["content"][0]["top_logprobs"] if "chat" in path else shown["top_logprobs"][0]
+                pairs = [(entry["token"], entry["logprob"]) for entry in first] if "chat" in path else first.items()
+                assert {int(name.removeprefix("token_id:")): value for name, value in pairs} == expected
+                assert len(pairs) == len(expected)
+        sampling = bench.engine.received[-1].sampling
+        assert sampling["logprob_token_ids"] == others[:2]
+        assert sampling.get("logprobs") is None
+        streamed = await bench.http.post(path, json=body(path, **asked, stream=True))
+        assert streamed.text.count("token_id:") >= len(expected)
+
+
+async def test_named_tokens_work_for_generate_and_responses_too(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, 'E["a"|"<EOS>"]') as bench:
+        named = [300, 301, 302]
+        sampling = {"max_new_tokens": 1, "logprob_token_ids": named}
+        asked = {"text": "hi", "sampling_params": sampling, "return_logprob": True}
+        [answer] = (await bench.http.post("/generate", json=asked)).json()
+        [first] = answer["meta_info"]["output_top_logprobs"]
+        assert [(token, value) for value, token, _ in first] == [(token, chosen_logprob(token)) for token in named]
+        asked = {"model": MODEL, "input": "hi", "logprob_token_ids": named, "max_output_tokens": 1, "top_logprobs": 1}
+        asked["include"] = ["message.output_text.logprobs"]
+        response = (await bench.http.post("/v1/responses", json=asked)).json()
+        [entry] = response["output"][-1]["content"][0]["logprobs"]
+        assert len(entry["top_logprobs"]) == 4
+        assert response["top_logprobs"] == 1

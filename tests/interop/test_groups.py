@@ -39,6 +39,8 @@ STEP = re.compile(r"\(EngineCore_DP(\d) pid=\d+\).*Running batch with")
 PAUSED = re.compile(r"\(EngineCore_DP(\d) pid=\d+\).*finished, pausing engine loop")
 """What a rank of a lockstep group logs at the end of a wave."""
 PROBE = brief("a_short_answer", max_tokens=6)
+LONE_ANSWERS = 200
+STALLS_AFTER_S = 6.0
 SHORT_STEPS = 128
 BUSY_STEPS = 800
 LONG_STEPS = 1900
@@ -328,6 +330,26 @@ async def test_a_lockstep_group_answers_wave_after_wave(group: Group) -> None:
     await _complete_wave(group, STREAMS)
     taken = group.steps() - paused_at
     assert all(taken[rank] for rank in ("0", "1")), f"a rank did not work: {taken}"
+
+
+@lockstep
+async def test_short_answers_one_after_the_other_never_wait_for_the_next(
+    group: Group, record_property: Callable[[str, object], None]
+) -> None:
+    """A wake that reaches one rank before a pause and the other after it must not leave the request alone."""
+    seconds: list[float] = []
+    for number in range(LONE_ANSWERS):
+        body = {"model": MODEL, "prompt": "A word", "max_tokens": 1 + number % 3, "ignore_eos": True}
+        began = time.monotonic()
+        answer = await trio.to_thread.run_sync(
+            lambda body=body: group.client.post("/v1/completions", json=body, timeout=STALLS_AFTER_S)
+        )
+        seconds.append(time.monotonic() - began)
+        assert answer.status_code == 200, answer.text
+    slowest, median = max(seconds), sorted(seconds)[LONE_ANSWERS // 2]
+    record_property("slowest_lone_answer_s", round(slowest, 3))
+    record_property("median_lone_answer_s", round(median, 3))
+    print(f"slowest of {LONE_ANSWERS} lone answers {slowest:.3f} s, median {median:.3f} s")
 
 
 @lockstep

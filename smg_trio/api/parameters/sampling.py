@@ -59,7 +59,8 @@ class SamplingFields:
         max_tokens_is_bound: more than the context window is cut to it instead of refused.
         stop: no string is empty.
         stop_token_ids: int >= 0, without duplicates, not yet checked against the vocabulary.
-        logprobs: number of candidates beside the sampled token; 0 = the sampled one only; -1 = all.
+        logprobs: number of candidates beside the sampled token; 0 = the sampled one only; -1 = all. As many as
+            ``logprob_token_ids`` where those are given.
         prompt_logprobs: the same for the prompt.
         logprob_token_ids: report exactly these ids instead of the top ones.
         logit_bias: token id -> bias in -100..100.
@@ -130,6 +131,8 @@ def parse_sampling(
     found = read_fields(obj, _READERS)
     found.pop("use_beam_search", None)
     found["logprobs"] = _bounded_logprobs(logprobs, logprobs_param, limits)
+    if logprobs is not None and (ids := found.get("logprob_token_ids")):
+        found["logprobs"] = len(ids)
     if "stop" in found and len(found["stop"]) > limits.max_stop_strings:
         raise refuse("stop", f"at most {limits.max_stop_strings} stop strings are allowed")
     if (prompt_logprobs := found.get("prompt_logprobs")) is not None:
@@ -178,6 +181,11 @@ def _bounded_logprobs(asked: int | None, param: str, limits: RequestLimits) -> i
     if asked > limits.max_logprobs:
         raise refuse(param, f"at most {limits.max_logprobs} candidates are allowed, got {asked}")
     return asked
+
+
+def shown_candidates(sampling: SamplingFields, asked: int) -> int:
+    """How many candidates an answer shows: all that come (-1) where they were asked for by id, as vLLM's servers do."""
+    return asked if sampling.logprob_token_ids is None else -1
 
 
 def candidates(value: Any, param: str) -> int:
@@ -235,7 +243,7 @@ def _allowed_token_ids(value: Any, param: str) -> tuple[int, ...]:
 
 
 def _logprob_token_ids(value: Any, param: str) -> tuple[int, ...] | None:
-    return tuple(array_of(token_id, maximum=MAX_LOGPROB_TOKEN_IDS)(value, param)) or None
+    return tuple(dict.fromkeys(array_of(token_id, maximum=MAX_LOGPROB_TOKEN_IDS)(value, param))) or None
 
 
 def _bad_words(value: Any, param: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from smg_trio.api.parameters.fields import (
     take,
 )
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.parameters.sampling import SamplingFields, candidates, choices, parse_sampling
+from smg_trio.api.parameters.sampling import SamplingFields, candidates, choices, parse_sampling, shown_candidates
 from smg_trio.core.errors import UnsupportedFeature
 from smg_trio.core.records import record
 
@@ -102,11 +102,13 @@ def chat_request_from(obj: Mapping[str, Any], limits: RequestLimits = DEFAULT_LI
     check_template(found, limits)
     tools = parse_tools(obj.get("tools"))
     tool_choice = parse_tool_choice(obj.get("tool_choice"), tools)
+    sampling = _sampling(obj, found, limits)
+    found["top_logprobs"] = shown_candidates(sampling, found.get("top_logprobs", 0))
     if tool_choice.mode == "named" and obj.get("structured_outputs") is not None:
         raise refuse("tool_choice", "a named tool cannot be combined with 'structured_outputs'")
     return ChatRequest(
         messages=parse_messages(obj.get("messages")),
-        sampling=_sampling(obj, found, limits),
+        sampling=sampling,
         n=choices(obj.get("n"), limits),
         tools=tools,
         tool_choice=tool_choice,

@@ -20,7 +20,14 @@ from smg_trio.api.openai.chat.request import (
 )
 from smg_trio.api.parameters.fields import INT64_MAX, Reader, boolean, describe, read_fields, refuse, string
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.parameters.sampling import SamplingFields, candidates, check_choices, choices, parse_sampling
+from smg_trio.api.parameters.sampling import (
+    SamplingFields,
+    candidates,
+    check_choices,
+    choices,
+    parse_sampling,
+    shown_candidates,
+)
 from smg_trio.core.errors import UnsupportedFeature
 from smg_trio.core.records import record
 
@@ -74,9 +81,12 @@ def parse_completion_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS
         raise UnsupportedFeature("'suffix' is not supported.", param="suffix")
     prompts, n = parse_prompts(obj.get("prompt"), limits), choices(obj.get("n"), limits)
     check_choices(len(prompts), n, limits)
+    sampling = _sampling(obj, found, limits)
+    if found.get("logprobs") is not None:
+        found["logprobs"] = shown_candidates(sampling, found["logprobs"])
     return CompletionRequest(
         prompts=prompts,
-        sampling=_sampling(obj, found, limits),
+        sampling=sampling,
         n=n,
         **found,
     )
@@ -92,6 +102,8 @@ def _sampling(obj: Mapping[str, Any], found: dict[str, Any], limits: RequestLimi
         default_max_tokens=DEFAULT_MAX_TOKENS,
     )
     check_logprob_extras(sampling, found.get("stream", False))
+    if sampling.logprob_token_ids is not None and sampling.max_tokens == 0:
+        raise refuse("logprob_token_ids", "needs a generated token: 'max_tokens' is 0")
     if echo and sampling.prompt_logprobs is None and logprobs is not None:
         sampling = replace(sampling, prompt_logprobs=logprobs)
     return sampling

@@ -34,7 +34,7 @@ from smg_trio.api.parameters.fields import (
     within,
 )
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.parameters.sampling import SamplingFields, candidates, parse_sampling
+from smg_trio.api.parameters.sampling import SamplingFields, candidates, parse_sampling, shown_candidates
 from smg_trio.core.conversations import Item
 from smg_trio.core.errors import UnsupportedFeature
 
@@ -216,7 +216,7 @@ def _base(obj: Mapping[str, Any], found: Mapping[str, Any], sampling: SamplingFi
         sampling=sampling,
         stream=found.get("stream", False),
         logprobs=logprobs,
-        top_logprobs=found.get("top_logprobs", 0),
+        top_logprobs=shown_candidates(sampling, found.get("top_logprobs", 0)),
         parallel_tool_calls=found.get("parallel_tool_calls", True),
         chat_template_kwargs=found.get("chat_template_kwargs", {}),
         reasoning_effort=found.get("reasoning", {}).get("effort"),

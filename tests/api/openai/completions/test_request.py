@@ -101,6 +101,7 @@ def test_logprobs_are_a_number_and_chats_spelling_works(given_value: object, rea
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
         ({"logprob_token_ids": [1]}, "logprob_token_ids"),
+        ({"logprob_token_ids": [1], "logprobs": 0, "echo": True, "max_tokens": 0}, "logprob_token_ids"),
         ({"n": 1.5}, "n"),
         ({"echo": 7}, "echo"),
     ],
