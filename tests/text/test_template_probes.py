@@ -8,9 +8,9 @@ import pytest
 
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.template_traits import TemplateTraits
-from tests.conftest import SHARED_ROOT, shared_path
+from tests.conftest import REFERENCE, shared_path
 
-RECORDED = sorted(path.stem for path in (SHARED_ROOT / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
+RECORDED = sorted(path.stem for path in (REFERENCE / "data" / "chat_templates").glob("*.jinja")) or ["absent"]
 
 TOOLS = "{% for t in tools or [] %}<{{ t.function.name }}>{% endfor %}"
 CALLS = (

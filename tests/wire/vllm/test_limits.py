@@ -23,11 +23,12 @@ from smg_trio.core.requests import (
     TensorValue,
 )
 from smg_trio.wire.codec import codec_for
+from tests.conftest import REFERENCE
 
 from ..requests_made import INFO, VOCAB, asked, refusal  # noqa: TID252 - the tests are not an installed package
 
 VLLM = codec_for(EngineProtocol.VLLM)
-STRICTNESS = sorted((Path(__file__).resolve().parents[3].parent / "shared" / "interop").glob("strictness-*"))
+STRICTNESS = sorted((REFERENCE / "interop").glob("strictness-*"))
 
 # What vLLM's decoder was asked, by the name it was recorded under, as the core request that asks the
 # same. Left out is what a core request cannot say: shapes of the array, front-end-only fields.
