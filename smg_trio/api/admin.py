@@ -64,8 +64,13 @@ class CacheReset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest:
-    """``/start_profile``: overrides of one profiling session."""
+    """``/start_profile``, ``/stop_profile``: overrides of one profiling session.
 
+    Attributes:
+        url: the only worker meant; None is all of them.
+    """
+
+    url: str | None = None
     profile_prefix: str | None = None
     delay_iterations: int | None = None
     max_iterations: int | None = None
@@ -113,7 +118,10 @@ def parse_cache_reset(query: Mapping[str, str]) -> CacheReset:
 
 
 def parse_profile(body: bytes) -> ProfileRequest:
-    """Read the body of ``/start_profile``; none is no overrides. Raises InvalidRequest naming the parameter."""
+    """Read the body of ``/start_profile`` or ``/stop_profile``; none is no overrides.
+
+    Raises InvalidRequest naming the parameter.
+    """
     return ProfileRequest(**read_fields(load_json(body or b"{}"), _PROFILE_READERS))
 
 
@@ -166,28 +174,33 @@ def is_paused_body(is_paused: bool) -> bytes:
     return _body({"is_paused": is_paused})
 
 
-def flushed_body(*, flushed: int, skipped: int, failed: Sequence[str]) -> bytes:
-    """What ``/flush_cache`` answers: how many workers' prefix caches are empty now.
+def flushed_body(*, flushed: Sequence[str], skipped: int, failed: Sequence[tuple[str, str]]) -> bytes:
+    """What ``/flush_cache`` answers: which workers' prefix caches are empty now.
+
+    Clients of the Rust gateways look for the workers that were asked in ``total_http_workers`` unless they use gRPC.
+    The gateways' own ZMQ workers cannot be asked, so there is no field for those.
 
     Args:
-        flushed: workers whose engines have done it.
+        flushed: URLs of workers whose engines have done it.
         skipped: workers whose engine protocol has no way to ask.
-        failed: URLs of workers that would not.
+        failed: URL and reason of each worker that would not.
     """
-    message = f"Flushed the caches of {flushed} workers"
+    message = f"Flushed the caches of {len(flushed)} workers"
     if skipped:
         message += f" ({skipped} ZMQ workers skipped: no cache-flush RPC)"
     if failed:
-        message += f"; failed: {', '.join(failed)}"
+        message += f"; failed: {', '.join(url for url, _ in failed)}"
     value = {
         "status": "partial_success" if failed else "success",
         "message": message,
-        "workers_flushed": flushed,
-        "total_http_workers": 0,
+        "workers_flushed": len(flushed),
+        "total_http_workers": len(flushed) + len(failed),
         "total_grpc_workers": 0,
         "total_zmq_workers_skipped": skipped,
-        "total_workers": flushed + skipped + len(failed),
+        "total_workers": len(flushed) + skipped + len(failed),
     }
+    if failed:
+        value |= _outcome(flushed, failed)
     return _body(value)
 
 
@@ -204,10 +217,15 @@ def profiled_body(action: str, successful: Sequence[str], failed: Sequence[tuple
         "message": f"Profile {action}: {len(successful)} succeeded, {len(failed)} failed",
         "workers_profiled": len(successful),
         "total_workers": len(successful) + len(failed),
+    }
+    return _body(value | _outcome(successful, failed))
+
+
+def _outcome(successful: Sequence[str], failed: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    return {
         "successful": list(successful),
         "failed": [{"worker": url, "error": reason} for url, reason in failed],
     }
-    return _body(value)
 
 
 def cache_reset_body(success: bool) -> bytes:
@@ -228,6 +246,7 @@ _SLEEP_READERS: dict[str, Reader] = {"level": within(integer, 0, 2), "mode": one
 _PAUSE_READERS: dict[str, Reader] = {"mode": one_of(PAUSE_MODES), "clear_cache": boolean}
 _RESET_READERS: dict[str, Reader] = {"reset_running_requests": boolean, "reset_external": boolean}
 _PROFILE_READERS: dict[str, Reader] = {
+    "url": filled_string,
     "profile_prefix": filled_string,
     "delay_iterations": within(integer, 0),
     "max_iterations": within(integer, 0),

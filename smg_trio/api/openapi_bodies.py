@@ -313,10 +313,11 @@ BODIES: Mapping[str, Body] = {
     "/parse/reasoning": _PARSE_THOUGHT,
     "/v1/parse/reasoning": _PARSE_THOUGHT,
     "/start_profile": Body(
-        schema=_object((), profile_prefix=WORD, delay_iterations=_integer(0), max_iterations=_integer(0)),
+        schema=_object((), url=WORD, profile_prefix=WORD, delay_iterations=_integer(0), max_iterations=_integer(0)),
         examples=({},),
         required=False,
     ),
+    "/stop_profile": Body(schema=_object((), url=WORD), examples=({},), required=False),
     "/workers": Body(schema=_WORKER, examples=()),
     "PUT /workers/<worker_id>": Body(schema=_WORKER, examples=()),
     "PATCH /workers/<worker_id>": Body(

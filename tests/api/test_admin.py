@@ -69,12 +69,15 @@ def test_pausing_is_read_and_answered() -> None:
 
 
 def test_flushing_says_how_many_workers_it_reached() -> None:
-    whole = json.loads(admin.flushed_body(flushed=2, skipped=1, failed=[]))
+    whole = json.loads(admin.flushed_body(flushed=["ipc:///a", "ipc:///b"], skipped=1, failed=[]))
     assert (whole["status"], whole["workers_flushed"], whole["total_workers"]) == ("success", 2, 3)
+    assert (whole["total_http_workers"], whole["total_grpc_workers"], whole["total_zmq_workers_skipped"]) == (2, 0, 1)
+    assert "failed" not in whole
     assert "1 ZMQ workers skipped" in whole["message"]
-    partly = json.loads(admin.flushed_body(flushed=1, skipped=0, failed=["ipc:///e"]))
+    partly = json.loads(admin.flushed_body(flushed=["ipc:///a"], skipped=0, failed=[("ipc:///e", "busy")]))
     assert (partly["status"], partly["total_workers"]) == ("partial_success", 2)
     assert "ipc:///e" in partly["message"]
+    assert (partly["successful"], partly["failed"]) == (["ipc:///a"], [{"worker": "ipc:///e", "error": "busy"}])
 
 
 def test_profiling_names_those_that_failed_and_why() -> None:

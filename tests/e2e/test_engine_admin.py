@@ -132,6 +132,7 @@ async def test_caches_are_emptied_unless_requests_hold_them(tmp_path: Path) -> N
         assert await post(bench, "/reset_mm_cache") == await post(bench, "/reset_encoder_cache") == ""
         flushed = await post(bench, "/flush_cache")
         assert (flushed["status"], flushed["workers_flushed"], flushed["total_workers"]) == ("success", 1, 1)
+        assert flushed["total_http_workers"] == 1  # where clients of the Rust gateways look
 
 
 async def test_caches_that_running_requests_hold_are_kept(tmp_path: Path) -> None:
@@ -148,6 +149,7 @@ async def test_caches_that_running_requests_hold_are_kept(tmp_path: Path) -> Non
             partly = await bench.http.post("/flush_cache")
             assert (partly.status_code, partly.json()["status"]) == (206, "partial_success")
             assert bench.urls[0] in partly.json()["message"]
+            assert partly.json()["failed"][0]["worker"] == bench.urls[0]
             nursery.cancel_scope.cancel()
 
 
@@ -174,6 +176,25 @@ async def test_workers_that_could_not_be_profiled_are_named(tmp_path: Path) -> N
         body = partly.json()
         assert (body["message"], body["workers_profiled"]) == ("Profile stop: 1 succeeded, 1 failed", 1)
         assert body["failed"][0]["worker"] == bench.urls[1]
+
+
+@pytest.mark.parametrize("path", ["/start_profile", "/stop_profile"])
+async def test_a_url_names_the_only_worker_to_profile(tmp_path: Path, path: str) -> None:
+    async with open_gateway(tmp_path, HELLO, workers=2, engine={"profiler": True}) as bench:
+        answer = await bench.http.post(path, json={"url": bench.urls[1]})
+        assert answer.status_code == 200
+        body = answer.json()
+        assert (body["workers_profiled"], body["total_workers"], body["successful"]) == (1, 1, [bench.urls[1]])
+        assert (len(asked(bench, 0)), len(asked(bench, 1))) == (0, 1)
+        for url in ("http://nonexistent:9999", bench.urls[1] + "x", "x" * 100_000):
+            error = error_of(await bench.http.post(path, json={"url": url}), 404)
+            assert error["param"] == "url"
+            assert len(error["message"]) < 400
+        for broken in (b"{not json", b'{"url": 7}', b'{"url": ""}'):
+            error_of(await bench.http.post(path, content=broken, headers={"content-type": "application/json"}), 400)
+        assert (len(asked(bench, 0)), len(asked(bench, 1))) == (0, 1)
+        both = await post(bench, path)
+        assert both["workers_profiled"] == 2
 
 
 async def test_one_worker_can_be_meant(tmp_path: Path) -> None:

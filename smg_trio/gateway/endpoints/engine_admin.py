@@ -28,7 +28,7 @@ from smg_trio.api.admin import (
     status_body,
 )
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.errors import EngineDead, EngineFault, SmgError, UnsupportedFeature
+from smg_trio.core.errors import EngineDead, EngineFault, NotFound, SmgError, UnsupportedFeature
 from smg_trio.gateway.http import Request, Response, json_response, text_response
 from smg_trio.gateway.state import Gateway
 from smg_trio.routing.administration import Engine, call_all, call_each, engines_of
@@ -111,23 +111,25 @@ async def flush_cache(gateway: Gateway, request: Request) -> Response:
     workers = _workers(gateway, request)
     able = [worker for worker in workers if worker.spec.protocol is EngineProtocol.VLLM]
     outcome = await _by_worker(able or workers, "reset_prefix_cache", timeout_s=QUICK_LIMIT_S)
-    failed = [url for url, problem in outcome.items() if problem]
-    body = flushed_body(flushed=len(outcome) - len(failed), skipped=len(workers) - len(able), failed=failed)
+    flushed = [url for url, problem in outcome.items() if problem is None]
+    failed = [(url, problem.message) for url, problem in outcome.items() if problem is not None]
+    body = flushed_body(flushed=flushed, skipped=len(workers) - len(able), failed=failed)
     return json_response(body, 206 if failed else 200)
 
 
 async def start_profile(gateway: Gateway, request: Request) -> Response:
-    """Have engines profile themselves from now on."""
+    """Profile the engines from now on; with ``url`` those of that worker."""
     asked = await gateway.parse_body(request, parse_profile)
     bounds = (asked.delay_iterations, asked.max_iterations)
     # Engines before 0.32 know no bounds.
     arguments = (True, asked.profile_prefix, *(bounds if bounds != (None, None) else ()))
-    return await _profile(gateway, request, "start", arguments)
+    return await _profile(_with_url(_workers(gateway, request), asked.url), "start", arguments)
 
 
 async def stop_profile(gateway: Gateway, request: Request) -> Response:
-    """Have engines write down what they have seen."""
-    return await _profile(gateway, request, "stop", (False,))
+    """Have engines write down what they have seen; with ``url`` those of that worker."""
+    asked = await gateway.parse_body(request, parse_profile)
+    return await _profile(_with_url(_workers(gateway, request), asked.url), "stop", (False,))
 
 
 async def load_lora_adapter(gateway: Gateway, request: Request) -> Response:
@@ -163,8 +165,17 @@ def _draining_limit_s(gateway: Gateway, mode: str, limit_s: float) -> float:
     return limit_s + (gateway.settings.request_timeout_secs if mode == "wait" else 0.0)
 
 
-async def _profile(gateway: Gateway, request: Request, action: str, arguments: tuple[Any, ...]) -> Response:
-    workers = _workers(gateway, request)
+def _with_url(workers: list[Worker], url: str | None) -> list[Worker]:
+    """Those of that URL, or all if there is none to look for. Raises NotFound."""
+    if url is None:
+        return workers
+    found = [worker for worker in workers if worker.spec.url.rstrip("/") == url.rstrip("/")]
+    if not found:
+        raise NotFound(f"No worker has the URL '{url[:200]}'; GET /workers lists them.", param="url")
+    return found
+
+
+async def _profile(workers: Sequence[Worker], action: str, arguments: tuple[Any, ...]) -> Response:
     outcome = await _by_worker(workers, "profile", *arguments, timeout_s=PROFILE_LIMIT_S)
     successful = [url for url, problem in outcome.items() if problem is None]
     failed = [(url, problem) for url, problem in outcome.items() if problem is not None]
