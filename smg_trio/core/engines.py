@@ -39,6 +39,14 @@ class EngineInfo:
     supports_lora: bool = False
     kv_cache_size_tokens: int | None = None
 
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The first two numbers of a vLLM engine's version; () for others, and for what is no version."""
+        parts = self.engine_version.split(".")[:2]
+        if not all(part.isdecimal() and len(part) < 6 for part in parts):
+            return ()
+        return tuple(map(int, parts))
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:

@@ -146,6 +146,14 @@ class EngineRejected(EngineFault):
         self.reason = reason
 
 
+class EngineUnavailable(EngineFault):
+    """The engine does not take the request now (it is paused, for one); another may, or the same one later."""
+
+    code = "engine_unavailable"
+    status = 503
+    retryable = True
+
+
 class ProtocolViolation(EngineFault):
     """A frame that does not follow the engine protocol.
 

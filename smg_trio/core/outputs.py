@@ -36,6 +36,22 @@ class PositionLogprobs:
     rank: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class EngineError:
+    """What an engine says about a request that it ends with an error.
+
+    Attributes:
+        message: in words, for the client.
+        code: the engine's word for the kind of error (vLLM since 0.33: ``validation_error``, ``engine_paused``, …); ""
+            where it has none.
+        retryable: the same request may succeed later, or at another engine.
+    """
+
+    message: str
+    code: str = ""
+    retryable: bool = False
+
+
 @dataclass(slots=True)
 class GenerationOutput:
     """What one engine message says about one request.
@@ -60,7 +76,7 @@ class GenerationOutput:
     cached_tokens: int | None = None
     kv_transfer_params: dict[str, Any] | None = None
     pooled: list[float] | None = None
-    error: str | None = None
+    error: EngineError | None = None
 
 
 @dataclass(slots=True)

@@ -102,6 +102,8 @@ class PoolingParams:
         skip_reading_prefix_cache: what is pooled per token must be computed for every token.
         second_text_start: position of the first token of the second of two texts, for models that embed which of
             the two a token belongs to; None for all others.
+        late_chunking: tokens per chunk, where the vectors of a chunk's tokens are wanted as their mean (task
+            ``token_embed``).
     """
 
     task: str
@@ -109,6 +111,7 @@ class PoolingParams:
     use_activation: bool | None = None
     skip_reading_prefix_cache: bool | None = None
     second_text_start: int | None = None
+    late_chunking: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

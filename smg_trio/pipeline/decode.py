@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smg_trio.core.errors import EngineRejected, InvalidRequest, SmgError
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, ParserEvent, TokenLogprob
 from smg_trio.core.outputs import FinishReason, GenerationOutput, PositionLogprobs
 from smg_trio.core.records import record
 from smg_trio.parsers.answer import AnswerParser
 from smg_trio.pipeline.logprobs import LogprobTranslator, translate_prompt
+from smg_trio.pipeline.rejections import rejection
 from smg_trio.text.detokenizer import Detokenizer
 from smg_trio.text.stops import StopMatcher
 from smg_trio.text.tokenizer import Tokenizer
@@ -132,7 +132,8 @@ class ChoiceDecoder:
         """What these outputs add, in one update. Outputs after the end are dropped.
 
         Raises:
-            EngineRejected: the engine ended the choice with an error, or aborted it unasked.
+            EngineRejected, EngineUnavailable, InvalidRequest: the engine ended the choice with an error, or aborted it
+                unasked; see `rejections`.
         """
         update = ChoiceUpdate(self._choice)
         if len(outputs) == 1 and not self.finished:
@@ -146,7 +147,12 @@ class ChoiceDecoder:
     def _take(self, output: GenerationOutput, update: ChoiceUpdate) -> None:
         reason, token_ids = output.finish_reason, output.token_ids
         if reason is FinishReason.ERROR or reason is FinishReason.ABORT:
-            raise self._rejection(output, reason)
+            raise rejection(
+                output.error,
+                reason,
+                param=self._options.constraint_param or None,
+                before_output=not self.completion_tokens,
+            )
         if self._options.prompt_only:
             output = GenerationOutput([], FinishReason.LENGTH, None, None, output.prompt_logprobs, output.cached_tokens)
             reason, token_ids = output.finish_reason, output.token_ids
@@ -191,16 +197,6 @@ class ChoiceDecoder:
         """Count the latest tokens if they were thought, or ended one: a parser that has ended no longer says so."""
         if self._parser is not None and (self._parser.in_reasoning or (was_thinking and self.finished)):
             self.reasoning_tokens = (self.reasoning_tokens or 0) + count
-
-    def _rejection(self, output: GenerationOutput, reason: FinishReason) -> SmgError:
-        """What an error finish means. Before the first token of a constrained request it is the constraint: engines
-        compile it only then, and say no more than that it failed."""
-        if reason is FinishReason.ERROR and self._options.constraint_param and not self.completion_tokens:
-            return InvalidRequest(
-                output.error or "The engine cannot compile the constraint on the output.",
-                param=self._options.constraint_param,
-            )
-        return EngineRejected(output.error or f"The engine ended the request ({reason}).")
 
     def _show_unarmed(self, token_ids: list[int], update: ChoiceUpdate) -> list[int]:
         """Of several tokens at once, those within min_tokens cannot complete a stop; the rest is returned."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from smg_trio.core.errors import EngineRejected, NoReadyWorker, SmgError
+from smg_trio.core.errors import NoReadyWorker, SmgError
 from smg_trio.core.events import Usage
 from smg_trio.core.outputs import FinishReason, GenerationOutput
 from smg_trio.core.requests import GenerationRequest
@@ -14,6 +14,7 @@ from smg_trio.core.workers import WorkerState
 from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, unique_request_id
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.pooling_inputs import PoolingPrompt, scoring_task
+from smg_trio.pipeline.rejections import rejection
 from smg_trio.routing.lease import Lease
 from smg_trio.routing.registry import Registry
 from smg_trio.worker.group import AnyDelivery
@@ -133,7 +134,7 @@ class PooledAnswer(EngineRequests[_PooledRequest, list[list[float]]]):
 
 def _vector(output: GenerationOutput) -> list[float]:
     if output.finish_reason in (FinishReason.ERROR, FinishReason.ABORT) or output.pooled is None:
-        raise EngineRejected(output.error or f"The engine ended the request ({output.finish_reason}).")
+        raise rejection(output.error, output.finish_reason or FinishReason.ERROR)
     return output.pooled
 
 

@@ -36,29 +36,55 @@ def engines_of(workers: Sequence[Worker]) -> list[Engine]:
     return engines
 
 
+async def pause_all(engines: Sequence[Engine], mode: str, clear_cache: bool, *, timeout_s: float) -> None:
+    """Pause several engines at once, as a user's pause. Raises the first error once all have answered.
+
+    vLLM has a method of that name since 0.33: engines then refuse what comes meanwhile, unless the mode is ``keep``.
+    Older ones let it wait.
+    """
+    methods = ["pause_generation" if _release(engine) >= (0, 33) else "pause_scheduler" for engine in engines]
+    calls = [(engine, method, (mode, clear_cache)) for engine, method in zip(engines, methods, strict=True)]
+    _raise_first(await _call(calls, timeout_s))
+
+
+def _release(engine: Engine) -> tuple[int, ...]:
+    worker, rank = engine
+    info = worker.snapshot().ranks[rank].info
+    return () if info is None else info.release
+
+
 async def call_each(engines: Sequence[Engine], method: str, *arguments: Any, timeout_s: float) -> list[Any | SmgError]:
     """Call a method of several engines at once; the result, or the error, of each.
 
     Cancelled, calls may still take effect; their replies are dropped.
     """
-    results: list[Any | SmgError] = [None] * len(engines)
+    return await _call([(engine, method, arguments) for engine in engines], timeout_s)
 
-    async def call(index: int, worker: Worker, rank: int) -> None:
+
+async def _call(calls: Sequence[tuple[Engine, str, tuple[Any, ...]]], timeout_s: float) -> list[Any | SmgError]:
+    results: list[Any | SmgError] = [None] * len(calls)
+
+    async def call(index: int) -> None:
+        (worker, rank), method, arguments = calls[index]
         try:
             results[index] = await worker.call_utility(method, *arguments, rank=rank, timeout_s=timeout_s)
         except SmgError as error:
             results[index] = error
 
     async with trio.open_nursery() as nursery:
-        for index, (worker, rank) in enumerate(engines):
-            nursery.start_soon(call, index, worker, rank)
+        for index in range(len(calls)):
+            nursery.start_soon(call, index)
     return results
 
 
 async def call_all(engines: Sequence[Engine], method: str, *arguments: Any, timeout_s: float) -> list[Any]:
     """As `call_each`; raises the first error once all have answered."""
     results = await call_each(engines, method, *arguments, timeout_s=timeout_s)
+    _raise_first(results)
+    return results
+
+
+def _raise_first(results: Sequence[Any | SmgError]) -> None:
     for result in results:
         if isinstance(result, SmgError):
             raise result
-    return results

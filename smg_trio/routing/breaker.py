@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from smg_trio.core.errors import EngineFault, SmgError
+from smg_trio.core.errors import EngineFault, EngineUnavailable, SmgError
 from smg_trio.routing.retries import TRANSIENT_STATUSES
 
 
@@ -61,8 +61,10 @@ class BreakerStatistics:
 def is_failure(error: SmgError) -> bool:
     """Whether an error speaks against the worker: its engines' faults do, the client's and our own do not.
 
-    429 is a busy engine, not a broken one.
+    429 is a busy engine, not a broken one, and one that is unavailable says so itself.
     """
+    if isinstance(error, EngineUnavailable):
+        return False
     return isinstance(error, EngineFault) and error.status in TRANSIENT_STATUSES and error.status != 429
 
 

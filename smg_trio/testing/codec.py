@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing.commands import Command, EngineRequest
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.sequences import Load, RunningSequence
@@ -50,8 +50,15 @@ class EngineCodec(Protocol):
         """A message with nothing but statistics, if the protocol has one."""
         ...
 
-    def ended(self, requests: Sequence[EngineRequest], reason: FinishReason, load: Load, now: float) -> Message:
-        """Requests ended by the engine outside a step, without tokens."""
+    def ended(
+        self,
+        requests: Sequence[EngineRequest],
+        reason: FinishReason,
+        load: Load,
+        now: float,
+        error: EngineError | None = None,
+    ) -> Message:
+        """Requests ended by the engine outside a step, without tokens; ``error``: why, where the wire has words."""
         ...
 
     def utility_reply(self, call_id: int, failure: str | None, result: Any, now: float) -> Message:

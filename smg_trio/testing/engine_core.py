@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing.codec import EngineCodec, Message
 from smg_trio.testing.commands import (
     Abort,
@@ -32,6 +32,8 @@ from smg_trio.testing.script import ScriptChooser, Tick, play
 from smg_trio.testing.sequences import Load, RunningSequence
 
 MAX_LAG_S = 1.0
+PAUSED = EngineError("Generation is paused. Please retry after it resumes.", "engine_paused", retryable=True)
+"""What a vLLM engine since 0.33 says to requests that come while it is paused."""
 
 
 @dataclass(slots=True)
@@ -192,6 +194,8 @@ class EngineCore:
         if request.failure is not None:
             self.record.warnings.append(f"{request.request_id}: {request.failure}")
             return [self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now)]
+        if self._utilities.refusing:
+            return [self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now, PAUSED)]
         sequence = RunningSequence(request, self._ticks(request), now)
         self._sequences[request.request_id] = sequence
         self._waiting.append(sequence)

@@ -26,12 +26,17 @@ class UtilityFailed(Exception):
 
 
 class Utilities:
-    """The state behind the utility methods and the methods themselves."""
+    """The state behind the utility methods and the methods themselves.
+
+    Attributes:
+        refusing: new requests are refused until the pause is over (vLLM since 0.33).
+    """
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._sleeping = False
         self._frozen = False
+        self.refusing = False
         self._draining: list[int] = []
         self._loras: dict[int, str] = {}
         self._weight_version = "default"
@@ -70,6 +75,10 @@ class Utilities:
         """Run one call; returns its answer, after what the call made the engine say."""
         if call.method == "pause_scheduler":
             return self._pause(call, now)
+        if call.method == "pause_generation" and self._core.options.is_since(0, 33):
+            # A user's pause: all but "keep" also refuse what comes, until resume.
+            self.refusing = (call.args[0] if call.args else "abort") != "keep"
+            return self._pause(call, now)
         failure, result = None, None
         self._before_reply = []
         try:
@@ -107,7 +116,7 @@ class Utilities:
         return [*messages, self._core.reply(call.call_id, None, None, now)]
 
     def _resume(self) -> None:
-        self._frozen = False
+        self._frozen = self.refusing = False
 
     def _sleep(self, now: float, level: int = 1, mode: str = "abort") -> None:
         if mode == "abort":
@@ -118,7 +127,7 @@ class Utilities:
 
     def _wake_up(self, tags: list[str] | None = None) -> bool | None:
         self._sleeping = self._frozen = False
-        return None if self._core.options.engine_version.startswith("0.27") else True
+        return True if self._core.options.is_since(0, 32) else None
 
     def _reset_prefix_cache(self, now: float, reset_running: bool = False, reset_connector: bool = False) -> bool:
         if self._core.in_flight and not reset_running:
@@ -153,7 +162,7 @@ class Utilities:
         return sorted(self._loras)
 
     def _profile(self, is_start: bool = True, prefix: str | None = None, *bounds: int | None) -> None:
-        if bounds and self._core.options.engine_version.startswith("0.27"):
+        if bounds and not self._core.options.is_since(0, 32):
             raise UtilityFailed("EngineCore.profile() takes from 1 to 3 positional arguments")
         if not self._core.options.profiler:
             raise UtilityFailed("Worker failed with error 'Profiling is not enabled.'")

@@ -1,7 +1,8 @@
 """A short notation for scripts: ``E["a"|"b","c"] fin=stop(eos)``. Pure.
 
 ``|`` parts ticks, ``,`` parts the tokens of a tick, a token is named by its text. ``fin=`` is ``stop(eos)``,
-``stop(tok N)``, ``length``, ``abort``, ``error``, ``repetition`` or ``hang``; without it: ``stop(eos)``.
+``stop(tok N)``, ``length``, ``abort``, ``error``, ``repetition`` or ``hang``; without it: ``stop(eos)``. What a vLLM
+engine since 0.33 says of an error is ``error(code: message)``, or ``error(code, retryable: message)``.
 A trailing ``…`` (or ``...``) in place of a tick repeats the last tick for ever.
 """
 
@@ -12,13 +13,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.script import HANG, REPETITION_STOP_REASON, Ending, FixedScript, Script
 
 _SCRIPT = re.compile(r"\s*E\[(?P<ticks>.*)\]\s*(?:fin=(?P<fin>.+?))?\s*", re.DOTALL)
 _PART = re.compile(r'\s*(?:"(?P<token>(?:[^"\\]|\\.)*)"|(?P<mark>[|,])|(?P<more>…|\.\.\.))\s*', re.DOTALL)
 _STOP_TOKEN = re.compile(r"stop\(tok\s+(\d+)\)")
+_ERROR = re.compile(r"error\((?P<code>\w+)(?P<retryable>,\s*retryable)?:\s*(?P<message>.*)\)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -61,6 +63,9 @@ def parse_ending(notation: str) -> Ending:
     stop_token = _STOP_TOKEN.fullmatch(word)
     if stop_token is not None:
         return Ending(FinishReason.STOP, int(stop_token[1]))
+    if (error := _ERROR.fullmatch(word)) is not None:
+        said = EngineError(error["message"], error["code"], error["retryable"] is not None)
+        return Ending(FinishReason.ERROR, error=said)
     if word in ("length", "abort", "error"):
         return Ending(FinishReason(word))
     raise ValueError(f"unknown ending {word!r}")

@@ -26,7 +26,7 @@ class EngineOptions:
         rank: its index; the ZMQ identity is this number, 2 bytes little-endian.
         group_size: ranks behind one worker. A dense vLLM rank registers ``data_parallel_size`` 1 all the same.
         lockstep: behave like one rank of a vLLM MoE group (waves); give all ranks one `LockstepGroup`.
-        version: "0.32.0" or "0.27.1" (vLLM), "0.1.1" or "0.1.0" (TokenSpeed); "" is the newer one.
+        version: "0.33.0", "0.32.0" or "0.27.1" (vLLM), "0.1.1" or "0.1.0" (TokenSpeed); "" is 0.32.0 or 0.1.1.
         max_model_len: context window in tokens, prompt plus completion.
         vocab_size: a prompt id outside kills a vLLM engine.
         eos_token_id: the model's own EOS: TokenSpeed engines stop on it without being told.
@@ -98,7 +98,12 @@ class EngineOptions:
 
     @property
     def engine_version(self) -> str:
-        """`version`, or the newer known one of the protocol."""
+        """`version`, or that of the protocol which real engines were tried with."""
         if self.version:
             return self.version
         return "0.32.0" if self.protocol is EngineProtocol.VLLM else "0.1.1"
+
+    def is_since(self, major: int, minor: int) -> bool:
+        """Whether the engine is of that version or a newer one."""
+        numbers = [int(part) for part in self.engine_version.split(".")[:2]]
+        return numbers >= [major, minor]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing.commands import EngineRequest
 
 REPETITION_STOP_REASON = "repetition_detected"
@@ -22,10 +22,14 @@ REPETITION_STOP_REASON = "repetition_detected"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a script ends when no rule of the engine ended it before; ``reason`` None hangs for ever."""
+    """How a script ends when no rule of the engine ended it before; ``reason`` None hangs for ever.
+
+    ``error``: what is said of an ERROR ending (vLLM engines since 0.33).
+    """
 
     reason: FinishReason | None = FinishReason.STOP
     stop_reason: int | str | None = None
+    error: EngineError | None = None
 
 
 HANG = Ending(None)
@@ -55,6 +59,7 @@ class Tick:
     finish: FinishReason | None = None
     stop_reason: int | str | None = None
     hung: bool = False
+    error: EngineError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +148,13 @@ def play(script: Script, request: EngineRequest, max_model_len: int) -> Iterator
         rules.hear(proposed, tick)
         if tick.finish is None and following is None and script.ending.reason is not None:
             tick.finish, tick.stop_reason = script.ending.reason, script.ending.stop_reason
+            tick.error = script.ending.error
         yield tick
         if tick.finish is not None:
             return
         proposed = following
     if script.ending.reason is not None:
-        yield Tick((), script.ending.reason, script.ending.stop_reason)
+        yield Tick((), script.ending.reason, script.ending.stop_reason, error=script.ending.error)
         return
     tick.token_ids, tick.hung = (), True
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.script import Tick
 
@@ -48,6 +48,7 @@ class RunningSequence:
         "_unsaid",
         "cached_tokens",
         "completion_tokens",
+        "error",
         "finish",
         "first",
         "head",
@@ -68,6 +69,7 @@ class RunningSequence:
         self.token_ids: Sequence[int] = ()
         self.finish: FinishReason | None = None
         self.stop_reason: int | str | None = None
+        self.error: EngineError | None = None
         self.first = True
         self.hung = False
         self.plain = request.logprobs is None and not request.sampling.get("logprob_token_ids")
@@ -83,7 +85,7 @@ class RunningSequence:
         ids = tick.token_ids
         self.completion_tokens += len(ids)
         if tick.finish is not None:
-            self.finish, self.stop_reason = tick.finish, tick.stop_reason
+            self.finish, self.stop_reason, self.error = tick.finish, tick.stop_reason, tick.error
         elif not ids:
             self.hung = tick.hung
             return False

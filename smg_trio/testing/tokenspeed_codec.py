@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing import tensors
 from smg_trio.testing.codec import Message
 from smg_trio.testing.commands import Abort, Add, Command, EngineRequest, Malformed
@@ -197,7 +197,14 @@ class TokenSpeedCodec:
         """Nothing: a message is only sent when there is something to say."""
         return None
 
-    def ended(self, requests: Sequence[EngineRequest], reason: FinishReason, load: Load, now: float) -> Message:
+    def ended(
+        self,
+        requests: Sequence[EngineRequest],
+        reason: FinishReason,
+        load: Load,
+        now: float,
+        error: EngineError | None = None,
+    ) -> Message:
         """Requests ended without tokens; every reason but stop and length is "abort" on this wire."""
         count = len(requests)
         columns: list[list[Any]] = [

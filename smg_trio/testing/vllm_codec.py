@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing.codec import Message
 from smg_trio.testing.commands import (
     Abort,
@@ -32,7 +32,7 @@ _CONFIG_HASH = "5f" * 32
 
 
 class VllmCodec:
-    """The wire of one vLLM engine (0.27.1 or 0.32.0 shapes)."""
+    """The wire of one vLLM engine (0.27.1, 0.32.0 or 0.33.0 shapes)."""
 
     init_timeout_s = 300.0
     malformed_is_fatal = True
@@ -80,9 +80,18 @@ class VllmCodec:
         """The trailing statistics message."""
         return self._outputs.idle(load, now)
 
-    def ended(self, requests: Sequence[EngineRequest], reason: FinishReason, load: Load, now: float) -> Message:
+    def ended(
+        self,
+        requests: Sequence[EngineRequest],
+        reason: FinishReason,
+        load: Load,
+        now: float,
+        error: EngineError | None = None,
+    ) -> Message:
         """Finish outputs outside a step; they carry no statistics."""
-        return self._outputs.ended([request.request_id for request in requests], reason, now)
+        if error is None and requests[0].failure is not None:
+            error = EngineError(f"Invalid structured outputs: {requests[0].failure}", "validation_error")
+        return self._outputs.ended([request.request_id for request in requests], reason, now, error)
 
     def utility_reply(self, call_id: int, failure: str | None, result: Any, now: float) -> Message:
         """Answer to a utility call."""
@@ -232,12 +241,14 @@ def _registration(options: EngineOptions) -> dict[str, Any]:
         "max_num_batched_tokens": max(2048, options.max_model_len),
         "instance_id": f"fake-engine-{options.rank}",
     }
-    if not options.engine_version.startswith("0.27"):
+    if options.is_since(0, 32):
         values |= {"supports_lora": options.supports_lora, "max_loras": 4 if options.supports_lora else 0}
         values |= {"mamba_block_size": None, "weight_transfer_backend": None, "enable_sleep_mode": True}
         values |= {"supports_draft_weight_updates": False, "effective_attention_block_size": options.block_size}
     values |= {"kv_cache_size_tokens": tokens, "kv_cache_max_concurrency": tokens / options.max_model_len}
     values |= {"kv_events_config": None}
+    if options.is_since(0, 33):
+        values |= {"coord_store_port": 0, "coordinator_input_address": None, "coordinator_output_address": None}
     return values
 
 

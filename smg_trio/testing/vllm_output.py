@@ -1,4 +1,4 @@
-"""Output messages of vLLM's wire (0.27.1 and 0.32.0), encoded by concatenation. Pure.
+"""Output messages of vLLM's wire (0.27.1, 0.32.0 and 0.33.0), encoded by concatenation. Pure.
 
 The hot path is one token for each of many sequences per step: a sequence's output is then its pre-encoded head,
 the token and a constant tail, and the statistics are a template with five holes.
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgpack
 
-from smg_trio.core.outputs import FinishReason
+from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing import tensors
 from smg_trio.testing.codec import Message
 from smg_trio.testing.options import EngineOptions
@@ -37,10 +37,11 @@ class VllmOutputs:
     """Encodes `EngineCoreOutputs` of one engine."""
 
     def __init__(self, options: EngineOptions) -> None:
-        old = options.engine_version.startswith("0.27")
+        old = not options.is_since(0, 32)
+        self._since_033 = options.is_since(0, 33)
         self._options = options
         self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-        self._output_fields = 14 if old else 18
+        self._output_fields = 14 if old else 19 if self._since_033 else 18
         self._prompt_elements = 4 if old else 5
         extra = [_UNKNOWN] * options.extra_fields
         self._plain_tail = self._packed([None] * 11 + [0] + [None] * (self._output_fields - 14) + extra)
@@ -78,11 +79,13 @@ class VllmOutputs:
         self._close(parts, load, now)
         return [b"".join(parts)]
 
-    def ended(self, request_ids: Sequence[str], reason: FinishReason, now: float) -> Message:
+    def ended(
+        self, request_ids: Sequence[str], reason: FinishReason, now: float, error: EngineError | None = None
+    ) -> Message:
         """Finishes without tokens and without statistics; the ids are named a second time."""
         parts = [self._batch_head, self._array_head(len(request_ids))]
         middle: list[Any] = [[], None, None, None, FINISH_CODES[reason], *[None] * 7, 0]
-        rest = [*middle, *[None] * (self._output_fields - 14), *[_UNKNOWN] * self._options.extra_fields]
+        rest = [*middle, *self._last_fields(error)]
         for request_id in request_ids:
             parts += [self._array_head(self._output_size), self._pack(request_id), self._packed(rest)]
         parts.append(self._packed([None, now, None, list(request_ids), None, None]))
@@ -149,10 +152,16 @@ class VllmOutputs:
             self._prefill(sequence) if sequence.first else None,
             None,
             0,
-            *[None] * (self._output_fields - 14),
-            *[_UNKNOWN] * self._options.extra_fields,
+            *self._last_fields(sequence.error),
         ]
         return sequence.head + self._packed(fields)
+
+    def _last_fields(self, error: EngineError | None) -> list[Any]:
+        """What follows the 14 fields that all versions have."""
+        fields: list[Any] = [None] * (self._output_fields - 14)
+        if self._since_033 and error is not None:
+            fields[-1] = {"code": error.code, "message": error.message, "retryable": error.retryable}
+        return fields + [_UNKNOWN] * self._options.extra_fields
 
     def _sample_logprobs(self, sequence: RunningSequence, frames: tensors.Frames) -> list[Any] | None:
         count, chosen = sequence.request.logprobs, sequence.request.sampling.get("logprob_token_ids")
@@ -177,8 +186,11 @@ class VllmOutputs:
             return None
         size = pooling.get("dimensions") or self._options.embedding_size
         if str(pooling.get("task")).startswith("token_"):
-            rows = b"".join([embedding([token], size).tobytes() for token in prompt])
-            return frames.tensor("float32", (len(prompt), size), rows)
+            # One vector per token, or per chunk of so many: made of the chunk's tokens as of a prompt's.
+            (length,) = (pooling.get("late_chunking_params") or [1]) if self._since_033 else [1]
+            chunks = [prompt[start : start + length] for start in range(0, len(prompt), length)]
+            rows = b"".join([embedding(chunk, size).tobytes() for chunk in chunks])
+            return frames.tensor("float32", (len(chunks), size), rows)
         if pooling.get("task") == "classify":
             size = self._options.class_count
         vector = embedding(prompt, size)

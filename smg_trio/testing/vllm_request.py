@@ -109,6 +109,8 @@ POOLING_FIELDS: tuple[tuple[str, Check], ...] = (
     ("skip_reading_prefix_cache", _opt(_bool)),
     ("late_interaction_params", _opt(_array)),
     ("extra_kwargs", _opt(_map)),
+    ("output_kind", _int),
+    ("late_chunking_params", _opt(_ints)),
 )
 
 _SAMPLING_FIELDS: Mapping[str, Check] = {

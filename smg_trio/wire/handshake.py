@@ -2,7 +2,7 @@
 
 An engine says HELLO on the handshake socket, is told its data addresses in INIT, says READY there and
 sends its registration on the input socket; the last two come in either order. All are msgpack maps;
-unknown keys are ignored and missing ones defaulted (vLLM 0.27.1 and 0.32.0, TokenSpeed 0.1.0 and 0.1.1).
+unknown keys are ignored and missing ones defaulted (vLLM 0.27.1 to 0.33.0, TokenSpeed 0.1.0 and 0.1.1).
 """
 
 from __future__ import annotations

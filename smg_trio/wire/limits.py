@@ -3,7 +3,7 @@
 An engine trusts its gateway. A value that does not decode makes a vLLM engine deaf without a word; a
 prompt longer than the context, or a token id outside the vocabulary, ends its process and every other
 request with it. So whatever could do that is refused here, as the client's fault and by the name the
-client knows the field by. The rules are those of vLLM 0.27.1 and 0.32.0 and TokenSpeed 0.1.0 and 0.1.1.
+client knows the field by. The rules are those of vLLM 0.27.1 to 0.33.0 and TokenSpeed 0.1.0 and 0.1.1.
 
 Fields are checked for their type as well, since Python's ints, floats and bools mix freely and the
 engines' decoders do not let them.

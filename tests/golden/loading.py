@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 
 VECTORS = Path(__file__).parent / "vectors"
-VLLM_VERSIONS = ("vllm-0.27.1", "vllm-0.32.0")
+VLLM_VERSIONS = ("vllm-0.27.1", "vllm-0.32.0", "vllm-0.33.0")
 TOKENSPEED_VERSIONS = ("tokenspeed-0.1.0", "tokenspeed-0.1.1")
 STRUCT_CODES = {
     "<i4": "i", "<i8": "q", "<f4": "f", "<f2": "e", "int32": "i", "int64": "q", "float32": "f",

@@ -9,6 +9,7 @@ import pytest
 from smg_trio.core.engines import EngineLoad, EngineProtocol
 from smg_trio.core.outputs import (
     EngineBatch,
+    EngineError,
     FinishReason,
     GenerationOutput,
     PositionLogprobs,
@@ -26,7 +27,8 @@ BATCH_FIELDS = (
 OUTPUT_FIELDS = (
     "request_id", "new_token_ids", "new_logprobs", "prompt_logprobs", "pooling_output", "finish_reason",
     "stop_reason", "events", "kv_transfer_params", "ec_transfer_params", "trace_headers", "prefill_stats",
-    "routed_experts", "num_nans_in_logits", "mm_cache_miss_hashes",
+    "routed_experts", "num_nans_in_logits", "mm_cache_miss_hashes", "new_sampling_mask", "spec_decode_metrics",
+    "prompt_token_id_logprobs", "error",
 )  # fmt: skip
 
 
@@ -44,7 +46,10 @@ def expected_positions(vector: Vector, value: list[Any] | None) -> list[Position
 def expected_vllm_output(vector: Vector, values: list[Any]) -> tuple[str, GenerationOutput]:
     fields = named(OUTPUT_FIELDS, values)
     finish = fields["finish_reason"]
-    prefill, missed = fields["prefill_stats"], fields["mm_cache_miss_hashes"]
+    prefill, missed, said = fields["prefill_stats"], fields["mm_cache_miss_hashes"], fields["error"]
+    error = None if said is None else EngineError(said["message"], said["code"], said["retryable"])
+    if missed:
+        error = EngineError(f"multimodal input is no longer cached by the engine: {', '.join(missed)}")
     output = GenerationOutput(
         token_ids=fields["new_token_ids"],
         finish_reason=None if finish is None else FinishReason(FINISH[finish]),
@@ -53,7 +58,7 @@ def expected_vllm_output(vector: Vector, values: list[Any]) -> tuple[str, Genera
         prompt_logprobs=expected_positions(vector, fields["prompt_logprobs"]),
         cached_tokens=None if prefill is None else prefill["num_cached_tokens"],
         kv_transfer_params=fields["kv_transfer_params"],
-        error=f"multimodal input is no longer cached by the engine: {', '.join(missed)}" if missed else None,
+        error=error,
     )
     return fields["request_id"], output
 

@@ -18,6 +18,7 @@ from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.requests import (
     GenerationRequest,
     LoraAdapter,
+    PoolingParams,
     RepetitionDetection,
     SamplingParams,
     StructuredKind,
@@ -39,6 +40,7 @@ FRONT_END_ONLY = {
     "include_stop_str_in_output", "output_kind", "stream_interval", "output_text_buffer_length",
 }  # fmt: skip
 SAMPLING_DEFAULTS = {"max_tokens": 16, "stop_token_ids": [], "_all_stop_token_ids": []}
+POOLING_DEFAULTS: list[Any] = [None] * 5 + [False, None, None, None, 2, None]
 REQUEST_DEFAULTS: list[Any] = [None] * 11 + [0, 0, 0, None, False, None, None, None, False, None, None]
 
 
@@ -127,7 +129,7 @@ VLLM_REQUESTS: dict[str, GenerationRequest] = {
 
 def vllm_case(vector: Vector) -> tuple[GenerationRequest, int]:
     request = VLLM_REQUESTS[vector.name]
-    if vector.name == "req_add_full_sampling" and vector.folder == "vllm-0.32.0":
+    if vector.name == "req_add_full_sampling" and vector.folder != "vllm-0.27.1":
         assert request.sampling is not None
         request = replace(request, sampling=replace(request.sampling, extra_sampling={"watermarking": True}))
     wave = {"req_add_dp_wave": 4, "req_add_full_sampling": 3}.get(vector.name, 0)
@@ -174,6 +176,21 @@ def test_a_vllm_request_is_written_as_its_own_front_end_writes_it(vector: Vector
     assert frames[0] == vector.frames[0]
     assert comparable_vllm(frames[1]) == comparable_vllm(vector.frames[1])
     assert frames[2:] == vector.frames[2:]
+
+
+POOLING = {
+    "req_pool_token_embed": PoolingParams(task="token_embed", skip_reading_prefix_cache=True),
+    "req_pool_late_chunking": PoolingParams(task="token_embed", skip_reading_prefix_cache=True, late_chunking=4),
+}
+
+
+@pytest.mark.parametrize("vector", vectors("req_pool", VLLM_VERSIONS), ids=label)
+def test_a_pooling_request_is_written_as_its_own_front_end_writes_it(vector: Vector) -> None:
+    request = vllm_request("req-1", sampling=None, pooling=POOLING[vector.name])
+    VLLM.check(request, replace(INFO, engine_version=vector.folder.removeprefix("vllm-")), VOCAB)
+    written, real = (comparable_vllm(frames[1]) for frames in (VLLM.encode_add(request), vector.frames))
+    written[4] += POOLING_DEFAULTS[len(written[4]) :]
+    assert written == real
 
 
 @pytest.mark.parametrize("vector", vectors("req_abort", (*VLLM_VERSIONS, *TOKENSPEED_VERSIONS)), ids=label)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from smg_trio.core.errors import EngineRejected
 from smg_trio.core.events import ChoiceUpdate, ContentDelta
-from smg_trio.core.outputs import FinishReason, GenerationOutput, PositionLogprobs
+from smg_trio.core.outputs import EngineError, FinishReason, GenerationOutput, PositionLogprobs
 from smg_trio.parsers.registry import make_answer_parser
 from smg_trio.pipeline.decode import ChoiceDecoder, DecodeOptions
 from smg_trio.testing.demo import DEMO_MODEL
@@ -103,7 +103,7 @@ def test_outputs_after_the_end_are_dropped() -> None:
 @pytest.mark.parametrize("reason", [FinishReason.ERROR, FinishReason.ABORT])
 def test_an_end_that_the_engine_did_not_want_is_an_error(reason: FinishReason) -> None:
     with pytest.raises(EngineRejected, match="it says so"):
-        decoder().push([GenerationOutput(encode("a"), reason, error="it says so")])
+        decoder().push([GenerationOutput(encode("a"), reason, error=EngineError("it says so"))])
 
 
 @pytest.mark.parametrize(

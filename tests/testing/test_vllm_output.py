@@ -17,7 +17,7 @@ from smg_trio.testing.tensors import candidate_rows, sampled_logprob
 from smg_trio.testing.vllm_codec import VllmCodec
 
 VECTORS = Path(__file__).parents[1] / "golden" / "vectors"
-VERSIONS = ("0.27.1", "0.32.0")
+VERSIONS = ("0.27.1", "0.32.0", "0.33.0")
 
 
 def vector(version: str, name: str) -> Any:

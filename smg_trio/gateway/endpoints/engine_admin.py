@@ -31,7 +31,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import EngineDead, EngineFault, NotFound, SmgError, UnsupportedFeature
 from smg_trio.gateway.http import Request, Response, json_response, text_response
 from smg_trio.gateway.state import Gateway
-from smg_trio.routing.administration import Engine, call_all, call_each, engines_of
+from smg_trio.routing.administration import Engine, call_all, call_each, engines_of, pause_all
 from smg_trio.worker.nursery import Worker
 
 QUICK_LIMIT_S = 30.0
@@ -66,10 +66,10 @@ async def is_sleeping(gateway: Gateway, request: Request) -> Response:
 
 
 async def pause(gateway: Gateway, request: Request) -> Response:
-    """Pause engine scheduling; ``mode`` says what happens to running requests."""
+    """Pause engine scheduling; ``mode`` says what happens to running requests, and (vLLM 0.33) to new ones."""
     asked = parse_pause(request.query)
     limit_s = _draining_limit_s(gateway, asked.mode, QUICK_LIMIT_S)
-    await call_all(_engines(gateway, request), "pause_scheduler", asked.mode, asked.clear_cache, timeout_s=limit_s)
+    await pause_all(_engines(gateway, request), asked.mode, asked.clear_cache, timeout_s=limit_s)
     return json_response(status_body("paused"))
 
 

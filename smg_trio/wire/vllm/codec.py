@@ -22,7 +22,7 @@ UTILITY: Final = b"\x03"
 
 
 class VllmCodec:
-    """vLLM engine core messages (0.27.1 to 0.32.0). See `smg_trio.wire.codec.EngineCodec`."""
+    """vLLM engine core messages (0.27.1 to 0.33.0). See `smg_trio.wire.codec.EngineCodec`."""
 
     protocol: Final = EngineProtocol.VLLM
 

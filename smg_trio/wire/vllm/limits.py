@@ -36,6 +36,7 @@ MAX_BAD_WORDS: Final = 128
 MAX_BAD_WORD_TOKENS: Final = 1024
 _MAX_PATTERN: Final = 1 << 31
 _LORA_FLAG_SINCE: Final = (0, 32)
+_LATE_CHUNKING_SINCE: Final = (0, 33)
 
 
 def check_request(request: GenerationRequest, info: EngineInfo, vocab_size: int | None, max_logprobs: int) -> None:
@@ -47,7 +48,7 @@ def check_request(request: GenerationRequest, info: EngineInfo, vocab_size: int 
         check_sampling(request.sampling, vocab_size, max_logprobs)
         limits.context_length(prompt_tokens, request.sampling.max_tokens, info.max_model_len, room=1)
     elif request.pooling is not None:
-        _check_pooling(request.pooling)
+        _check_pooling(request.pooling, info)
         limits.context_length(prompt_tokens, 0, info.max_model_len, room=0)
     if request.lora is not None:
         _check_lora(request.lora, info)
@@ -192,7 +193,7 @@ _EXTRA_SAMPLING: Final[dict[str, Callable[[Any, int | None], None]]] = {
 }
 
 
-def _check_pooling(pooling: PoolingParams) -> None:
+def _check_pooling(pooling: PoolingParams, info: EngineInfo) -> None:
     # Whether the model supports the task only the engine knows (utility get_supported_tasks).
     if pooling.task not in POOLING_TASKS:
         raise InvalidRequest(f"Unknown pooling task '{pooling.task}'.", param="task")
@@ -204,6 +205,22 @@ def _check_pooling(pooling: PoolingParams) -> None:
         limits.flag(pooling.skip_reading_prefix_cache, "skip_reading_prefix_cache")
     if pooling.second_text_start is not None:
         limits.integer(pooling.second_text_start, "second_text_start", 0)
+    if pooling.late_chunking is not None:
+        _check_late_chunking(pooling, info)
+
+
+def _check_late_chunking(pooling: PoolingParams, info: EngineInfo) -> None:
+    # Older engines do not know the field, and would answer with a vector per token.
+    if info.release < _LATE_CHUNKING_SINCE:
+        raise UnsupportedFeature(
+            f"Late chunking needs an engine of vLLM 0.33 or newer, not {info.engine_version or 'an older one'}.",
+            param="late_chunking_params",
+        )
+    limits.integer(pooling.late_chunking, "late_chunking_params.chunk_size", 1)
+    if pooling.task != "token_embed":
+        raise InvalidRequest("Late chunking requires the task token_embed.", param="late_chunking_params")
+    if pooling.skip_reading_prefix_cache is not True:
+        raise InvalidRequest("Late chunking needs every token computed anew.", param="late_chunking_params")
 
 
 def _check_lora(lora: LoraAdapter, info: EngineInfo) -> None:
@@ -213,13 +230,8 @@ def _check_lora(lora: LoraAdapter, info: EngineInfo) -> None:
         if not value:
             raise InvalidRequest("A LoRA adapter needs a name and a path.", param="lora")
     # Engines before 0.32 do not say whether they were started with LoRA.
-    if not info.supports_lora and _version(info) >= _LORA_FLAG_SINCE:
+    if not info.supports_lora and info.release >= _LORA_FLAG_SINCE:
         raise UnsupportedFeature("The engine was not started with LoRA support.", param="lora")
-
-
-def _version(info: EngineInfo) -> tuple[int, ...]:
-    parts = info.engine_version.split(".")[:2]
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
 def _check_metadata(request: GenerationRequest) -> None:

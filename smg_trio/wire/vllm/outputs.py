@@ -14,6 +14,7 @@ from smg_trio.core.engines import EngineLoad
 from smg_trio.core.errors import ProtocolViolation
 from smg_trio.core.outputs import (
     EngineBatch,
+    EngineError,
     FinishReason,
     GenerationOutput,
     PositionLogprobs,
@@ -27,8 +28,8 @@ _ENGINE_INDEX, _OUTPUTS, _STATS, _UTILITY, _FINISHED, _WAVE_COMPLETE, _START_WAV
 _BATCH_LENGTH: Final = 8
 # Positions in EngineCoreOutput.
 _NEW_LOGPROBS, _PROMPT_LOGPROBS, _POOLING, _FINISH, _STOP, _KV_PARAMS = 2, 3, 4, 5, 6, 8
-_PREFILL, _NANS, _MM_MISS = 11, 13, 14
-_OUTPUT_LENGTH: Final = 15
+_PREFILL, _NANS, _MM_MISS, _ERROR = 11, 13, 14, 18
+_OUTPUT_LENGTH: Final = 19
 # What a token-only output holds besides nil: id, tokens and the zero of num_nans_in_logits.
 _PLAIN_VALUES: Final = 3
 
@@ -118,17 +119,22 @@ def _finish(output: GenerationOutput, item: list[Any]) -> None:
     stop = item[_STOP]
     output.stop_reason = stop if isinstance(stop, (int, str)) else None
     if output.finish_reason is FinishReason.ERROR:
-        output.error = _error_text(stop, item[_MM_MISS])
+        output.error = _error(item)
 
 
-def _error_text(stop: Any, missing_hashes: Any) -> str | None:
+def _error(item: list[Any]) -> EngineError | None:
+    """The engine's words: since 0.33 a map ``{code, message, retryable}`` (``RequestError``), before only hints."""
+    said, missing_hashes, stop = item[_ERROR], item[_MM_MISS], item[_STOP]
+    if type(said) is dict and isinstance(said.get("message"), str):
+        code = said.get("code")
+        return EngineError(said["message"], code if isinstance(code, str) else "", said.get("retryable") is True)
     if type(missing_hashes) is list and missing_hashes:
-        return "multimodal input is no longer cached by the engine: " + ", ".join(map(str, missing_hashes))
-    return stop if isinstance(stop, str) else None
+        return EngineError("multimodal input is no longer cached by the engine: " + ", ".join(map(str, missing_hashes)))
+    return EngineError(stop) if isinstance(stop, str) else None
 
 
 def _positions(value: Any, frames: Sequence[bytes]) -> list[PositionLogprobs]:
-    """Decode ``[ids, logprobs, ranks, …]``; 0.27.1 sends 4 elements, 0.32.0 sends 4 or 5."""
+    """Decode ``[ids, logprobs, ranks, …]``; 0.27.1 sends 4 elements, newer ones 4 or 5."""
     if type(value) is not list or len(value) < 2:
         raise Malformed("logprobs are not an array of tensors")
     token_ids = decode_rows(value[0], frames)

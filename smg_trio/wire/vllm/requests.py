@@ -1,4 +1,4 @@
-"""`GenerationRequest` to vLLM's ADD payload (``EngineCoreRequest``, positions of 0.27.1 and 0.32.0).
+"""`GenerationRequest` to vLLM's ADD payload (``EngineCoreRequest``, positions of 0.27.1 to 0.33.0).
 
 The array is cut after the last element that differs from its default: the first nine are required, the
 rest grew from version to version. Sampling is a map by name in which defaults are left out. Fields that
@@ -173,12 +173,21 @@ def _token_list(request: GenerationRequest) -> Any:
     return ids if isinstance(ids, (list, tuple)) else list(ids)
 
 
+_FINAL_ONLY: Final = 2
+"""``RequestOutputKind.FINAL_ONLY``, the default of pooling."""
+
+
 def _pooling(pooling: PoolingParams) -> list[Any]:
     # An array, unlike sampling: use_activation, dimensions, step_tag_id, returned_token_ids, task, requires_token_ids,
-    # skip_reading_prefix_cache, late_interaction_params, extra_kwargs.
+    # skip_reading_prefix_cache, late_interaction_params, extra_kwargs, output_kind, late_chunking_params (0.33).
     fields = [pooling.use_activation, pooling.dimensions, None, None, pooling.task]
+    extra: dict[str, int] | None = None
     if pooling.second_text_start is not None:
         extra = {"compressed_token_type_ids": pooling.second_text_start}
+    if pooling.late_chunking is not None:
+        chunking = [pooling.late_chunking]
+        return [*fields, False, pooling.skip_reading_prefix_cache, None, extra, _FINAL_ONLY, chunking]
+    if extra is not None:
         return [*fields, False, pooling.skip_reading_prefix_cache, None, extra]
     if pooling.skip_reading_prefix_cache is not None:
         fields += [False, pooling.skip_reading_prefix_cache]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from smg_trio.core.engines import EngineLoad
 from smg_trio.core.errors import ProtocolViolation
-from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, PositionLogprobs
+from smg_trio.core.outputs import EngineBatch, EngineError, FinishReason, GenerationOutput, PositionLogprobs
 from smg_trio.wire.vllm.outputs import decode_outputs
 
 
@@ -106,10 +106,29 @@ def test_an_unknown_finish_reason_still_ends_the_request(wire: Any, reason: Fini
 
 def test_an_engines_words_about_an_error_are_kept() -> None:
     missed = [None] * 6 + [0, ["h1", "h2"]]
-    assert "h1, h2" in (one(["r", [], None, None, None, 3, None, *missed]).error or "")
-    assert one(["r", [], None, None, None, 3, "boom"]).error == "boom"
+    lost = one(["r", [], None, None, None, 3, None, *missed]).error
+    assert lost is not None
+    assert "h1, h2" in lost.message
+    assert one(["r", [], None, None, None, 3, "boom"]).error == EngineError("boom")
     assert one(["r", [], None, None, None, 3]).error is None
     assert one(["r", [], None, None, None, 0, "word"]).error is None
+
+
+def _said(value: Any) -> EngineError | None:
+    return one(["r", [], None, None, None, 3, *[None] * 7, 0, None, None, None, None, value]).error
+
+
+def test_the_engine_s_own_error_is_read_where_it_stands_since_0_33() -> None:
+    paused = {"code": "engine_paused", "message": "Generation is paused.", "retryable": True}
+    assert _said(paused) == EngineError("Generation is paused.", "engine_paused", retryable=True)
+    assert _said({"code": "validation_error", "message": "no"}) == EngineError("no", "validation_error")
+    assert _said({"message": "no", "of_a_later_version": 1}) == EngineError("no")
+    assert _said({"code": 7, "message": "no", "retryable": 1}) == EngineError("no")
+
+
+@pytest.mark.parametrize("value", [None, 7, "unknown field", [], {}, {"message": 7}, {"code": "x"}])
+def test_what_stands_there_in_other_versions_is_no_error(value: Any) -> None:
+    assert _said(value) is None
 
 
 def test_prompt_logprobs_of_a_one_token_prompt_are_no_positions() -> None:
