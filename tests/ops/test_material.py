@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
+from smg_trio.core.errors import EngineDead
 from smg_trio.testing.notation import parse_script
-from tests.e2e.harness import HELLO, open_gateway
+from tests.e2e.harness import HELLO, MODEL, open_gateway
 from tests.e2e.scrape import scrape
 
 from .material import ALERTS, DASHBOARD, OPS, ROOT, SCRAPED_LABELS, panel_queries, panels, selectors
@@ -28,8 +29,9 @@ async def test_every_metric_and_label_that_is_asked_for_is_shown(tmp_path: Path)
         failing = parse_script("E[] fin=error", bench.model.id_of)
         bench.engine.choose_script = lambda request: failing
         await bench.chat()
-        bench.gateway.metrics.retried("chat", 1, 0.1)
-        bench.gateway.metrics.retries_exhausted("chat")
+        generation = bench.gateway.metrics.generation_begins(MODEL, "chat", streaming=False, started=0.0)
+        generation.retried(1, EngineDead("gone"), 0.1)
+        generation.retries_exhausted()
         found = await scrape(bench)
     labels: dict[str, set[str]] = {}
     for sample in found.samples():
