@@ -215,6 +215,7 @@ _EMBEDDINGS = Body(
         **_POOLED,
         dimensions=_integer(1),
         encoding_format={"enum": ["float", "base64", None]},
+        late_chunking_params=MAP,
     ),
     examples=({"input": "a text"}, {"input": ["a", "b"], "encoding_format": "base64"}),
 )

@@ -16,8 +16,9 @@ from typing import Final
 from smg_trio.api.openai.completions.request import CompletionRequest
 from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.api.pooling import PairsRequest, cosine_similarity
-from smg_trio.core.errors import EngineRejected, InvalidRequest, UnsupportedFeature
+from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import PoolingParams
+from smg_trio.pipeline.late_chunking import rows_of
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.pairs import cut_text, encode_cut, encode_pair
@@ -58,7 +59,7 @@ class ScoringPlan:
             return [_only_class(values) for values in pooled]
         if self.task == BI_ENCODER:
             return [cosine_similarity(pooled[query], pooled[document]) for query, document in self.pairs]
-        rows = [_rows(values, len(one.token_ids)) for values, one in zip(pooled, self.prompts, strict=True)]
+        rows = [rows_of(values, len(one.token_ids)) for values, one in zip(pooled, self.prompts, strict=True)]
         return [best_matches(rows[query], rows[document]) for query, document in self.pairs]
 
 
@@ -182,13 +183,6 @@ def _pair_prompt(
 def best_matches(query: Sequence[Sequence[float]], document: Sequence[Sequence[float]]) -> float:
     """MaxSim: each query token's best dot product with a document token, summed up (float[T, D] each)."""
     return float(sum(max(sum(map(mul, one, other)) for other in document) for one in query))
-
-
-def _rows(values: Sequence[float], count: int) -> list[Sequence[float]]:
-    if not values or len(values) % count:
-        raise EngineRejected("The engine did not answer with one embedding per token.")
-    size = len(values) // count
-    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def _only_class(values: Sequence[float]) -> float:

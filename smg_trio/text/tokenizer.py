@@ -123,6 +123,13 @@ class Tokenizer:
             repaired = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
             return self._encode(repaired, add_special_tokens)
 
+    def encode_with_offsets(
+        self, text: str, *, add_special_tokens: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """As `encode`, and the characters of `text` that each token stands for: (start, end), alike for none."""
+        encoding = self.backend.encode(text, add_special_tokens=add_special_tokens)
+        return encoding.ids, encoding.offsets
+
     def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         if self.words is not None:
             try:

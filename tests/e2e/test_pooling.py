@@ -267,3 +267,37 @@ async def test_the_request_timeout_ends_pooling_too(tmp_path: Path) -> None:
             "request_timeout", "embeddings", MODEL, (bench.urls[0],)
         )  # fmt: skip
         assert seen.request_id == answer.headers["x-request-id"]
+
+
+LATE = {"version": "0.33.0", "supported_tasks": ("token_embed",)}
+
+
+async def test_a_text_is_embedded_as_a_whole_and_answered_in_chunks(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, engine=LATE) as bench:
+        texts = ["the sea and the wind", "hi"]
+        body = await post(bench, "/v1/embeddings", input=texts, late_chunking_params={"chunk_size": 4})
+        for entry, text, request in zip(body["data"], texts, bench.engine.received, strict=True):
+            ids = request.prompt_token_ids
+            chunks = [ids[start : start + 4] for start in range(0, len(ids), 4)]
+            assert len(entry["embedding"]) == len(chunks)
+            for vector, chunk in zip(entry["embedding"], chunks, strict=True):
+                assert close(vector, list(embedding(chunk, 16)))
+            said = entry["late_chunking"]
+            assert (said["chunk_size"], said["input_tokens"], said["strategy"]) == (4, len(ids), "fixed_tokens")
+            assert "".join(text[slice(*chunk["char_range"])] for chunk in said["chunks"]) == text
+            pooling = request.pooling
+            assert pooling is not None
+            assert (pooling["task"], pooling["late_chunking_params"]) == ("token_embed", [4])
+            assert pooling["skip_reading_prefix_cache"] is True
+        assert body["usage"]["prompt_tokens"] == sum(len(one.prompt_token_ids) for one in bench.engine.received)
+        error_of(await bench.http.post("/v1/embeddings", json={"input": "hi"}), 400)
+        await bench.wait_idle()
+
+
+async def test_an_engine_that_does_not_know_late_chunking_is_not_asked(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, engine=LATE | {"version": "0.32.0"}) as bench:
+        asked = {"input": "hi", "late_chunking_params": {"chunk_size": 4}}
+        error = error_of(await bench.http.post("/v1/embeddings", json=asked), 400)
+        assert error["param"] == "late_chunking_params"
+        assert "0.33" in error["message"]
+        assert bench.engine.received == []

@@ -8,7 +8,13 @@ from secrets import token_hex
 
 import trio
 
-from smg_trio.api.openai.embeddings import embeddings_body, parse_embeddings_request
+from smg_trio.api.openai.embeddings import (
+    Chunk,
+    ChunkedText,
+    chunks_body,
+    embeddings_body,
+    parse_embeddings_request,
+)
 from smg_trio.api.pooling import (
     PairsRequest,
     PoolingAnswer,
@@ -24,6 +30,7 @@ from smg_trio.gateway.generation.engine_hints import trace_headers
 from smg_trio.gateway.generation.session import GenerationSession
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.state import Gateway
+from smg_trio.pipeline.late_chunking import chunks_of, rows_of
 from smg_trio.pipeline.pooling import PooledAnswer, PoolingJob, find_scoring_task, require_task
 from smg_trio.pipeline.pooling_inputs import (
     PoolingPrompt,
@@ -40,7 +47,27 @@ async def embeddings(gateway: Gateway, request: Request) -> Response:
     started = trio.current_time()
     asked = await gateway.parse_body(request, parse_embeddings_request, gateway.limits)
     job, answer = await _prepare(gateway, request, asked.inputs, "embd-")
-    return json_response(embeddings_body(answer, asked, await _pool(gateway, request, job, "embeddings", started)))
+    chunks = await _chunks(gateway, asked.inputs, job)
+    vectors = await _pool(gateway, request, job, "embeddings", started)
+    if chunks is None:
+        return json_response(embeddings_body(answer, asked, vectors))
+    size = asked.inputs.pooling.late_chunking or 0
+    texts = [ChunkedText(one, rows_of(values, len(one))) for one, values in zip(chunks, vectors, strict=True)]
+    return json_response(chunks_body(answer, size, texts))
+
+
+async def _chunks(gateway: Gateway, asked: PoolingRequest, job: PoolingJob) -> list[list[Chunk]] | None:
+    """The chunks of each text, where a vector is wanted for each. Raises InvalidRequest."""
+    size, completion = asked.pooling.late_chunking, asked.completion
+    if size is None or completion is None:
+        return None
+
+    def work() -> list[list[Chunk]]:
+        tokenizer, special = job.model.text.tokenizer, completion.add_special_tokens
+        pairs = zip(map(str, completion.prompts), job.prompts, strict=True)
+        return [chunks_of(tokenizer, text, one.token_ids, size, add_special_tokens=special) for text, one in pairs]
+
+    return await gateway.preparer.off_loop_if_long(size_of_prompts(completion.prompts), work)
 
 
 async def classify(gateway: Gateway, request: Request) -> Response:

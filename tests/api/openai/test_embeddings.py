@@ -60,3 +60,34 @@ def test_refusals_name_the_parameter(body: bytes, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_embeddings_request(body)
     assert caught.value.param == param
+
+
+def test_late_chunking_is_asked_of_every_token() -> None:
+    request = parse_embeddings_request(b'{"input":["a b","c"],"late_chunking_params":{"chunk_size":3}}')
+    assert request.inputs.pooling == PoolingParams(task="token_embed", late_chunking=3)
+    assert parse_embeddings_request(b'{"input":"a","late_chunking_params":null}').inputs.pooling.task == "embed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"late_chunking_params": 3}, "late_chunking_params"),
+        ({"late_chunking_params": {}}, "late_chunking_params.chunk_size"),
+        ({"late_chunking_params": {"chunk_size": 0}}, "late_chunking_params.chunk_size"),
+        ({"late_chunking_params": {"chunk_size": True}}, "late_chunking_params.chunk_size"),
+        ({"late_chunking_params": {"chunk_size": "3"}}, "late_chunking_params.chunk_size"),
+        ({"late_chunking_params": {"chunk_size": 1 << 63}}, "late_chunking_params.chunk_size"),
+        ({"late_chunking_params": {"chunk_size": 3, "overlap": 1}}, "late_chunking_params.overlap"),
+        ({"encoding_format": "base64"}, "encoding_format"),
+        ({"dimensions": 3}, "dimensions"),
+        ({"truncate_prompt_tokens": 3}, "truncate_prompt_tokens"),
+        ({"input": [1, 2]}, "input"),
+        ({"input": [[1], [2]]}, "input"),
+        ({"input": None, "messages": [{"role": "user", "content": "a"}]}, "messages"),
+    ],
+)
+def test_late_chunking_needs_whole_texts_and_numbers(fields: dict[str, object], param: str) -> None:
+    body = {"input": "a", "late_chunking_params": {"chunk_size": 3}} | fields
+    with pytest.raises(InvalidRequest) as caught:
+        parse_embeddings_request(json.dumps(body).encode())
+    assert caught.value.param == param

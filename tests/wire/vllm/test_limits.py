@@ -256,3 +256,31 @@ def test_nothing_passes_that_the_decoder_would_refuse(sampling: dict[str, Any]) 
         return
     payload = msgpack.unpackb(VLLM.encode_add(request)[1], strict_map_key=False)
     assert decoder_refuses(payload[3]) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "pooling", "param"),
+    [
+        ("0.33.0", {}, None),
+        ("0.34.0rc1", {}, None),
+        ("1.0", {}, None),
+        ("0.32.0", {}, "late_chunking_params"),
+        ("", {}, "late_chunking_params"),
+        ("of our own", {}, "late_chunking_params"),
+        ("0.33.0", {"task": "embed"}, "late_chunking_params"),
+        ("0.33.0", {"skip_reading_prefix_cache": None}, "late_chunking_params"),
+        ("0.33.0", {"late_chunking": 0}, "late_chunking_params.chunk_size"),
+        ("0.33.0", {"late_chunking": 1 << 63}, "late_chunking_params.chunk_size"),
+        ("0.33.0", {"late_chunking": True}, "late_chunking_params.chunk_size"),
+    ],
+)
+def test_late_chunking_goes_to_engines_that_know_it(version: str, pooling: dict[str, Any], param: str | None) -> None:
+    fields = {"task": "token_embed", "skip_reading_prefix_cache": True, "late_chunking": 4} | pooling
+    request = asked(sampling=None, pooling=PoolingParams(**fields))
+    info = EngineInfo(max_model_len=100, engine_version=version)
+    if param is None:
+        VLLM.check(request, info, VOCAB)
+        return
+    with pytest.raises((InvalidRequest, UnsupportedFeature)) as caught:
+        VLLM.check(request, info, VOCAB)
+    assert caught.value.param == param
