@@ -48,6 +48,19 @@ class Served:
         return self.url + "/v1"
 
 
+TEMPLATES = os.environ.get("SMG_TRIO_CLIENTS_TEMPLATES", "").split() or [
+    "deepseek-r1",
+    "gemma-2",
+    "gpt-oss",
+    "llama3.1",
+    "ministral-3-reasoning",
+    "mistral-nemo",
+    "qwen3-coder",
+    "qwen3.5",
+]
+"""Chat templates of different kinds; ``SMG_TRIO_CLIENTS_TEMPLATES`` names others."""
+
+
 @contextmanager
 def serving(*options: str) -> Iterator[Served]:
     """A gateway; see `server` for its options."""

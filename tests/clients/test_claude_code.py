@@ -7,7 +7,6 @@ demo model's are those beside the checkout; ``SMG_TRIO_CLIENTS_TEMPLATES`` names
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -15,19 +14,9 @@ import pytest
 
 from tests.conftest import shared_path
 
-from .conftest import Served, run_command, serving
+from .conftest import TEMPLATES, Served, run_command, serving
 
 PACKAGE = "@anthropic-ai/claude-code@2.1"
-TEMPLATES = os.environ.get("SMG_TRIO_CLIENTS_TEMPLATES", "").split() or [
-    "deepseek-r1",
-    "gemma-2",
-    "gpt-oss",
-    "llama3.1",
-    "ministral-3-reasoning",
-    "mistral-nemo",
-    "qwen3-coder",
-    "qwen3.5",
-]
 RUN = '\nCall: Bash {"command": "echo ran-$((40 + 2))", "description": "Adds"}'
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Served, run_command
+from tests.conftest import shared_path
+
+from .conftest import TEMPLATES, Served, run_command, serving
 
 PACKAGE = "@openai/codex@0.171.0"
 MCP_SERVER = Path(__file__).parent / "codex" / "mcp_server.py"
@@ -103,3 +105,10 @@ def test_a_thought_and_a_call_over_server_sent_events(agent: Codex, served: Serv
     said = agent.ask(prompt, served.model, *settings)
     assert "The tool says: " in said
     assert "ran-42" in said
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_it_works_on_templates_of_every_kind(codex: str, template: str, tmp_path: Path) -> None:
+    with serving(str(shared_path("data", "chat_templates", f"{template}.jinja"))) as served:
+        agent = Codex(codex, served.v1, tmp_path)
+        assert "ran-42" in agent.ask('\nCall: exec_command {"cmd": "echo ran-$((40 + 2))"}', served.model)
