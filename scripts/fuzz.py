@@ -64,7 +64,7 @@ def _load_targets() -> tuple[dict[str, Callable[[bytes], None]], dict[str, list[
 def _guided(name: str, seconds: int, corpus: Path) -> int:
     import atheris
 
-    with atheris.instrument_imports(include=["smg_trio", "h11"]):
+    with atheris.instrument_imports(include=["smg_trio"]):
         targets, beginnings = _load_targets()
     for index, raw in enumerate(beginnings.get(name, ())):
         (corpus / f"beginning-{index}").write_bytes(raw)

@@ -38,7 +38,6 @@ from smg_trio.http.faults import (
 )
 from smg_trio.http.h1.connection import Http1Connection
 from smg_trio.http.h1.context import Http1Context
-from smg_trio.http.h1.parsers import ParserName, head_parser_factory
 from smg_trio.http.h1.response import encode_answer
 from smg_trio.http.hypercorn.tcp_server import HypercornHost
 from smg_trio.http.settings import ServerLimits
@@ -139,7 +138,6 @@ async def serve(
     listeners: Sequence[trio.SocketListener],
     *,
     limits: ServerLimits | None = None,
-    parser: ParserName = "auto",
     shutdown: Shutdown | None = None,
     ssl_context: SslContext | None = None,
     answer_fault: AnswerFault = plain_answer,
@@ -152,20 +150,16 @@ async def serve(
         app: called once per HTTP request or WebSocket.
         listeners: closed when draining begins, and in any case on return.
         limits: sizes and times; the defaults if not given.
-        parser: what reads the header lines of HTTP/1.1; ``"auto"`` is httptools where it is installed.
         shutdown: how the caller ends the server; without it only cancellation does.
         ssl_context: serve TLS; asked for each connection, so that it may change.
         answer_fault: makes the answer to what goes wrong before the app has a request, or where it does not answer.
         on_fault: told of each such answer.
         task_status: started with a `RunningServer`.
 
-    Raises:
-        ConfigError: ``parser`` names one that is not installed.
-
     Cancellation closes every socket at once; requests in flight are cancelled.
     """
     shutdown = shutdown or Shutdown()
-    server = _Server(app, limits or ServerLimits(), parser, ssl_context, FaultAnswers(answer_fault, on_fault))
+    server = _Server(app, limits or ServerLimits(), ssl_context, FaultAnswers(answer_fault, on_fault))
     names = [address_of(listener.socket.getsockname()) for listener in listeners]
     running = RunningServer(server, [name for name in names if name is not None])
     try:
@@ -180,16 +174,14 @@ async def serve(
 class _Server:
     """The state all connections of one `serve` share."""
 
-    def __init__(
-        self, app: App, limits: ServerLimits, parser: ParserName, tls: SslContext | None, faults: FaultAnswers
-    ) -> None:
+    def __init__(self, app: App, limits: ServerLimits, tls: SslContext | None, faults: FaultAnswers) -> None:
         self.limits = limits
         self.tls = tls
         self.faults = faults
         self.links: set[ClientConnection] = set()
         self.departures = DisconnectWatch()
         self.hypercorn = HypercornHost(app, limits, faults)
-        self.context = Http1Context(app, limits, head_parser_factory(parser), self.departures, faults)
+        self.context = Http1Context(app, limits, self.departures, faults)
         self.accepted = 0
         self.refused = 0
         self.handed_over = 0

@@ -28,8 +28,7 @@ from .running import (
 )
 
 LANES = [
-    pytest.param({"parser": "httptools"}, id="httptools"),
-    pytest.param({"parser": "h11"}, id="h11"),
+    pytest.param({}, id="plain"),
     pytest.param({"tls": True}, id="tls"),
 ]
 every_lane = pytest.mark.parametrize("lane", LANES)

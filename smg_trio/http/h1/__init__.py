@@ -1,6 +1,5 @@
 """This package's own HTTP/1.1, from bytes to ASGI and back, with and without TLS.
 
-Framing is this package's, whichever parser reads the header lines: `framing` finds where heads and bodies
-end, `head` decides what a head means, `parsers` turns header lines into pairs (httptools or h11), `response`
-makes the bytes of an answer; all of these are pure. `connection` and `exchange` do the IO.
+`framing` finds where heads and bodies end, `head` decides what a head means, `parsers` turns header lines into pairs
+(with httptools), `response` makes the bytes of an answer; all of these are pure. `connection` and `exchange` do the IO.
 """

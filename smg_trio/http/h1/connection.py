@@ -20,6 +20,7 @@ from smg_trio.http.h1.context import Http1Context
 from smg_trio.http.h1.exchange import Exchange
 from smg_trio.http.h1.framing import HeadFinder
 from smg_trio.http.h1.head import RequestHead, asked_by, partial_request, read_head, websocket_request
+from smg_trio.http.h1.parsers import HeadParser
 from smg_trio.http.h1.response import encode_answer
 
 _HEAD_READ = 16 * 1024
@@ -43,7 +44,7 @@ class Http1Connection:
         self.burst = context.burst
         self.buffer = bytearray()
         self._finder = HeadFinder(self.buffer, context.limits.max_header_bytes)
-        self._parser = context.new_parser()
+        self._parser = HeadParser()
         self._refused = b""
         self.scheme = "https" if link.secure else "http"
         self._exchange: Exchange | None = None

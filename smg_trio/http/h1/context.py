@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from email.utils import formatdate
 
 from smg_trio.http.asgi import App
 from smg_trio.http.disconnect_watch import DisconnectWatch
 from smg_trio.http.faults import FaultAnswers
-from smg_trio.http.h1.parsers import HeadParser
 from smg_trio.http.h1.write_batcher import WriteBatcher
 from smg_trio.http.settings import ServerLimits
 
@@ -18,21 +16,18 @@ class Http1Context:
     """The app, the limits, the counters, and whether the server is draining."""
 
     __slots__ = (
-        "_date_line", "_date_second", "app", "burst", "departures", "draining", "faults", "limits", "new_parser",
-        "requests",
+        "_date_line", "_date_second", "app", "burst", "departures", "draining", "faults", "limits", "requests",
     )  # fmt: skip
 
     def __init__(
         self,
         app: App,
         limits: ServerLimits,
-        new_parser: Callable[[], HeadParser],
         departures: DisconnectWatch,
         faults: FaultAnswers,
     ) -> None:
         self.app = app
         self.limits = limits
-        self.new_parser = new_parser
         self.departures = departures
         self.burst = WriteBatcher()
         self.draining = False

@@ -1,8 +1,8 @@
 """Where heads and bodies begin and end in a stream of bytes. Pure.
 
 All readers take from the front of one shared ``bytearray``: what they do not take belongs to the next
-request. Framing is done here and not by the header parsers, so that httptools and h11 cannot disagree about
-it, and so that the bytes of a head are at hand when a connection is handed to another protocol.
+request. Framing is done here and not by httptools, so that every limit holds before bytes are buffered, and so that the
+bytes of a head are at hand when a connection is handed to another protocol.
 
 Bounds: a head has at most ``max_header_bytes``, a chunk-size line 256 bytes, trailers ``max_header_bytes``.
 """

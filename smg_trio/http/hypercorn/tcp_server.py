@@ -21,9 +21,8 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import inf
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
@@ -42,6 +41,9 @@ from smg_trio.http.hypercorn.http2 import OrderlyH2Protocol
 from smg_trio.http.hypercorn.http2_frames import HeadProgress
 from smg_trio.http.hypercorn.request_limits import limit_requests
 from smg_trio.http.settings import ServerLimits
+
+if TYPE_CHECKING:
+    import h11
 
 LOGGER = logging.getLogger("smg_trio.http")
 

@@ -43,14 +43,12 @@ from ..running import (  # noqa: TID252
     until,
 )
 
-both_parsers = pytest.mark.parametrize("parser", ["httptools", "h11"])
 CHUNKED = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
 EXPECTING = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@both_parsers
-async def test_pipelined_requests_are_answered_in_order(parser: str) -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     requests = [
         b"GET /1 HTTP/1.1\r\nHost: test\r\n\r\n",
         b"POST /2 HTTP/1.1\r\nHost: test\r\nContent-Length: 3\r\n\r\nabc",
@@ -58,7 +56,7 @@ async def test_pipelined_requests_are_answered_in_order(parser: str) -> None:
         b"GET /4 HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n",
         b"GET /5 HTTP/1.1\r\nHost: test\r\n\r\n",
     ]
-    async with running_server(echo, parser=parser) as server, conversation(server) as client:
+    async with running_server(echo) as server, conversation(server) as client:
         await client.stream.send_all(b"".join(requests))
         answers = [json.loads((await client.read()).body) for _ in range(4)]
         assert answers == [
@@ -70,19 +68,17 @@ async def test_pipelined_requests_are_answered_in_order(parser: str) -> None:
         assert await read_to_end(client.stream) == b""
 
 
-@both_parsers
 @pytest.mark.parametrize("size", [1, 2, 7])
-async def test_a_request_in_small_pieces_is_the_same_request(parser: str, size: int) -> None:
+async def test_a_request_in_small_pieces_is_the_same_request(size: int) -> None:
     data = CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"
-    async with running_server(echo, parser=parser) as server, conversation(server) as client:
+    async with running_server(echo) as server, conversation(server) as client:
         for start in range(0, len(data), size):
             await client.stream.send_all(data[start : start + size])
             await trio.testing.wait_all_tasks_blocked()
         assert json.loads((await client.read()).body) == ["POST", "/", "", "hello"]
 
 
-@both_parsers
-async def test_a_large_body_streams_through(parser: str) -> None:
+async def test_a_large_body_streams_through() -> None:
     largest = 0
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,13 +93,12 @@ async def test_a_large_body_streams_through(parser: str) -> None:
 
     size = 5_000_000
     head = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n" % size
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         assert (await ask(server, head + b"x" * size)).body == b"%d" % size
     assert largest <= 300_000
 
 
-@both_parsers
-async def test_an_upload_waits_while_the_app_does_not_read(parser: str) -> None:
+async def test_an_upload_waits_while_the_app_does_not_read() -> None:
     entered, go_on = trio.Event(), trio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,70 +108,63 @@ async def test_an_upload_waits_while_the_app_does_not_read(parser: str) -> None:
 
     size = 30_000_000
     head = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n" % size
-    async with running_server(app, parser=parser) as server, conversation(server) as client:
+    async with running_server(app) as server, conversation(server) as client:
         with trio.move_on_after(0.3) as patience:
             await client.stream.send_all(head + b"x" * size)
         assert entered.is_set()
         assert patience.cancelled_caught
 
 
-@both_parsers
-async def test_continue_is_sent_when_the_app_reads_the_body(parser: str) -> None:
-    async with running_server(echo, parser=parser) as server, conversation(server) as client:
+async def test_continue_is_sent_when_the_app_reads_the_body() -> None:
+    async with running_server(echo) as server, conversation(server) as client:
         await client.stream.send_all(EXPECTING)
         assert await client.stream.receive_some() == CONTINUE
         assert (await client.answer(b"hello")).status == 200
         assert (await client.answer(GET)).status == 200
 
 
-@both_parsers
-async def test_continue_is_not_sent_when_the_app_refuses(parser: str) -> None:
+async def test_continue_is_not_sent_when_the_app_refuses() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, b"no", status=401)
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         answer = await talk(server, EXPECTING)
         assert answer.startswith(b"HTTP/1.1 401")
         assert b"connection: close" in answer
 
 
-@both_parsers
-async def test_a_head_request_has_a_length_and_no_body(parser: str) -> None:
-    async with running_server(echo, parser=parser) as server, conversation(server) as client:
+async def test_a_head_request_has_a_length_and_no_body() -> None:
+    async with running_server(echo) as server, conversation(server) as client:
         for _ in range(2):
             answer = await client.answer(GET.replace(b"GET", b"HEAD"), method="HEAD")
             assert (answer.status, answer.body) == (200, b"")
 
 
-@both_parsers
-async def test_a_body_the_app_does_not_read_is_skipped(parser: str) -> None:
+async def test_a_body_the_app_does_not_read_is_skipped() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, scope["path"].encode())
 
     request = b"POST /%d HTTP/1.1\r\nHost: test\r\nContent-Length: 50000\r\n\r\n" + b"x" * 50_000
-    async with running_server(app, parser=parser) as server, conversation(server) as client:
+    async with running_server(app) as server, conversation(server) as client:
         assert (await client.answer(request % 1)).body == b"/1"
         assert (await client.answer(request % 2)).body == b"/2"
 
 
-@both_parsers
-async def test_a_head_that_stalls_is_answered_with_408(parser: str) -> None:
+async def test_a_head_that_stalls_is_answered_with_408() -> None:
     limits = ServerLimits(head_timeout_s=0.3)
-    async with running_server(echo, parser=parser, limits=limits) as server:
+    async with running_server(echo, limits=limits) as server:
         answer = await ask(server, GET[:-2])
         assert answer.status == 408
         assert answer.error["code"] == "request_timeout"
 
 
-@both_parsers
-async def test_a_connection_that_says_nothing_is_closed_silently(parser: str) -> None:
+async def test_a_connection_that_says_nothing_is_closed_silently() -> None:
     limits = ServerLimits(head_timeout_s=0.3)
-    async with running_server(echo, parser=parser, limits=limits) as server:
+    async with running_server(echo, limits=limits) as server:
         assert await talk(server, b"") == b""
 
 
-@both_parsers
-async def test_drip_fed_heads_end_in_time_and_serve_others_meanwhile(parser: str) -> None:
+async def test_drip_fed_heads_end_in_time_and_serve_others_meanwhile() -> None:
     limits = ServerLimits(head_timeout_s=0.5)
 
     async def drip(server: RunningServer) -> None:
@@ -189,7 +177,7 @@ async def test_drip_fed_heads_end_in_time_and_serve_others_meanwhile(parser: str
         except trio.BrokenResourceError:
             pass
 
-    async with running_server(echo, parser=parser, limits=limits) as server:
+    async with running_server(echo, limits=limits) as server:
         with trio.fail_after(PATIENCE_S):
             async with trio.open_nursery() as nursery:
                 for _ in range(50):
@@ -199,10 +187,9 @@ async def test_drip_fed_heads_end_in_time_and_serve_others_meanwhile(parser: str
         await until(server, connections_open=0)
 
 
-@both_parsers
-async def test_a_departure_is_seen_behind_a_pipelined_request(parser: str) -> None:
+async def test_a_departure_is_seen_behind_a_pipelined_request() -> None:
     app = Waiting()
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         stream = await connect(server)
         await stream.send_all(GET)
         await app.entered.wait()
@@ -213,9 +200,8 @@ async def test_a_departure_is_seen_behind_a_pipelined_request(parser: str) -> No
         assert app.last == {"type": "http.disconnect"}
 
 
-@both_parsers
 @pytest.mark.parametrize("how", ["fin", "rst"])
-async def test_a_departure_cancels_the_registered_scope(parser: str, how: str) -> None:
+async def test_a_departure_cancels_the_registered_scope(how: str) -> None:
     entered, left = trio.Event(), trio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,7 +212,7 @@ async def test_a_departure_cancels_the_registered_scope(parser: str, how: str) -
         if cancel_scope.cancelled_caught:
             left.set()
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         stream = await connect(server)
         await stream.send_all(GET)
         await entered.wait()
@@ -238,8 +224,7 @@ async def test_a_departure_cancels_the_registered_scope(parser: str, how: str) -
             await left.wait()
 
 
-@both_parsers
-async def test_a_departure_cancels_an_app_that_has_no_scope_of_its_own(parser: str) -> None:
+async def test_a_departure_cancels_an_app_that_has_no_scope_of_its_own() -> None:
     entered, left = trio.Event(), trio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -250,7 +235,7 @@ async def test_a_departure_cancels_an_app_that_has_no_scope_of_its_own(parser: s
         finally:
             left.set()
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         stream = await connect(server)
         await stream.send_all(GET)
         await entered.wait()
@@ -260,8 +245,7 @@ async def test_a_departure_cancels_an_app_that_has_no_scope_of_its_own(parser: s
         await until(server, connections_open=0)
 
 
-@both_parsers
-async def test_a_scope_outlives_its_request_unharmed(parser: str) -> None:
+async def test_a_scope_outlives_its_request_unharmed() -> None:
     scopes: list[trio.CancelScope] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -269,14 +253,13 @@ async def test_a_scope_outlives_its_request_unharmed(parser: str) -> None:
         scope["extensions"][CANCEL_ON_DISCONNECT](scopes[-1])
         await respond(send, b"")
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         assert (await ask(server, GET)).status == 200
         await until(server, connections_open=0)
     assert not scopes[0].cancel_called
 
 
-@both_parsers
-async def test_sending_to_a_client_that_left_raises(parser: str) -> None:
+async def test_sending_to_a_client_that_left_raises() -> None:
     raised: list[BaseException] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -286,7 +269,7 @@ async def test_sending_to_a_client_that_left_raises(parser: str) -> None:
             raised.append(error)
             raise
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         stream = await connect(server)
         await stream.send_all(GET)
         await stream.receive_some()
@@ -295,9 +278,8 @@ async def test_sending_to_a_client_that_left_raises(parser: str) -> None:
     assert raised
 
 
-@both_parsers
 @pytest.mark.parametrize("answered", [False, True])
-async def test_a_half_closed_client_is_gone_unless_configured(parser: str, answered: bool) -> None:
+async def test_a_half_closed_client_is_gone_unless_configured(answered: bool) -> None:
     entered = trio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -309,15 +291,14 @@ async def test_a_half_closed_client_is_gone_unless_configured(parser: str, answe
             await respond(send, b"late")
 
     limits = ServerLimits(answer_half_closed=answered)
-    async with running_server(app, parser=parser, limits=limits) as server, await connect(server) as stream:
+    async with running_server(app, limits=limits) as server, await connect(server) as stream:
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
         await entered.wait()
         await stream.send_eof()
         assert (b"late" in await read_to_end(stream)) == answered
 
 
-@both_parsers
-async def test_a_slow_reader_gets_everything_and_holds_the_producer_back(parser: str) -> None:
+async def test_a_slow_reader_gets_everything_and_holds_the_producer_back() -> None:
     produced = 0
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -327,15 +308,14 @@ async def test_a_slow_reader_gets_everything_and_holds_the_producer_back(parser:
             await send({"type": "http.response.body", "body": b"%05d" % index * 20_000, "more_body": index < 199})
             produced += 1
 
-    async with running_server(app, parser=parser) as server, conversation(server) as client:
+    async with running_server(app) as server, conversation(server) as client:
         await client.stream.send_all(GET)
         await client.stream.receive_some(1)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert produced < 200
 
 
-@both_parsers
-async def test_senders_of_one_response_do_not_mix_their_bytes(parser: str) -> None:
+async def test_senders_of_one_response_do_not_mix_their_bytes() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async def say(letter: bytes) -> None:
             for _ in range(5):
@@ -347,53 +327,49 @@ async def test_senders_of_one_response_do_not_mix_their_bytes(parser: str) -> No
                 nursery.start_soon(say, letter)
         await send({"type": "http.response.body", "body": b""})
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         body = (await ask(server, GET)).body
     parts = [body[start : start + 1_000_000] for start in range(0, len(body), 1_000_000)]
     assert len(parts) == 15
     assert all(len(set(part)) == 1 for part in parts)
 
 
-@both_parsers
-async def test_a_response_cut_by_its_own_app_ends_the_connection(parser: str) -> None:
+async def test_a_response_cut_by_its_own_app_ends_the_connection() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"part", "more_body": True})
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         answer = await talk(server, GET + GET)
         assert answer.endswith(b"4\r\npart\r\n")
         assert answer.count(b"HTTP/1.1") == 1
 
 
-@both_parsers
-async def test_an_app_may_answer_a_body_that_is_too_large_itself(parser: str) -> None:
+async def test_an_app_may_answer_a_body_that_is_too_large_itself() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await read_body(receive)
         except RequestTooLarge as fault:
             await respond(send, b"mine", status=fault.status)
 
-    async with running_server(app, parser=parser, limits=ServerLimits(max_body_bytes=3)) as server:
+    async with running_server(app, limits=ServerLimits(max_body_bytes=3)) as server:
         answer = await ask(server, CHUNKED + b"5\r\nhello\r\n0\r\n\r\n")
         assert (answer.status, answer.body) == (413, b"mine")
         assert answer.headers[b"connection"] == b"close"
 
 
-@both_parsers
-async def test_a_fault_within_an_exception_group_is_answered(parser: str) -> None:
+async def test_a_fault_within_an_exception_group_is_answered() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read_body, receive)
 
-    async with running_server(app, parser=parser) as server:
+    async with running_server(app) as server:
         answer = await ask(server, CHUNKED + b"zz\r\n")
         assert answer.status == 400
         assert answer.error["code"] == "bad_request"
 
 
-@both_parsers
-async def test_draining_is_told_in_the_next_response(parser: str) -> None:
+async def test_draining_is_told_in_the_next_response() -> None:
     shutdown = Shutdown()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -401,14 +377,15 @@ async def test_draining_is_told_in_the_next_response(parser: str) -> None:
         await trio.testing.wait_all_tasks_blocked()
         await respond(send, b"last")
 
-    async with running_server(app, parser=parser, shutdown=shutdown) as server, conversation(server) as client:
+    async with running_server(app, shutdown=shutdown) as server, conversation(server) as client:
         answer = await client.answer(GET)
         assert answer.headers[b"connection"] == b"close"
         assert await read_to_end(client.stream) == b""
 
 
-@pytest.mark.parametrize(("parser", "count"), [("httptools", 100_000), ("h11", 5_000)])
-async def test_a_flood_of_pipelined_requests_is_answered_in_bounded_memory(parser: str, count: int) -> None:
+async def test_a_flood_of_pipelined_requests_is_answered_in_bounded_memory() -> None:
+    count = 100_000
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
@@ -417,7 +394,7 @@ async def test_a_flood_of_pipelined_requests_is_answered_in_bounded_memory(parse
         for _ in range(0, count, 1000):
             await stream.send_all(b"GET / HTTP/1.1\r\nHost:a\r\n\r\n" * 1000)
 
-    async with running_server(app, parser=parser) as server, await connect(server) as stream:
+    async with running_server(app) as server, await connect(server) as stream:
         answers, tail = 0, b""
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
@@ -484,8 +461,7 @@ async def attack(server: RunningServer, data: bytes, rng: random.Random) -> None
         await stream.aclose()
 
 
-@both_parsers
-async def test_no_bytes_crash_the_server_or_leak(parser: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_bytes_crash_the_server_or_leak(caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(20_240_501)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -498,7 +474,7 @@ async def test_no_bytes_crash_the_server_or_leak(parser: str, caplog: pytest.Log
     limits = ServerLimits(head_timeout_s=0.5, body_timeout_s=0.5, linger_timeout_s=0.2)
     before = len(os.listdir("/proc/self/fd"))
     with caplog.at_level(logging.ERROR, logger="smg_trio.http"):
-        async with running_server(app, parser=parser, limits=limits) as server:
+        async with running_server(app, limits=limits) as server:
             for _ in range(5):
                 async with trio.open_nursery() as nursery:
                     for harm in HARM:

@@ -1,26 +1,23 @@
-"""What heads mean, and that both parsers agree about every one."""
+"""What heads mean, and that h11 agrees about every one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smg_trio.core.errors import ConfigError
 from smg_trio.http import ServerLimits
 from smg_trio.http.faults import RequestFault
 from smg_trio.http.h1.head import METHODS, RequestHead, read_head
-from smg_trio.http.h1.parsers import (
-    H11HeadParser,
-    HeadParser,
-    HttptoolsHeadParser,
-    head_parser_factory,
-)
+from smg_trio.http.h1.parsers import HeadParser
+from tests.http.h1.h11_heads import H11HeadParser
 
+Parser = HeadParser | H11HeadParser
 LIMITS = ServerLimits(max_headers=20, max_body_bytes=1000)
-both_parsers = pytest.mark.parametrize("new_parser", [H11HeadParser, HttptoolsHeadParser])
+both_parsers = pytest.mark.parametrize("new_parser", [H11HeadParser, HeadParser])
 
 
 def head_of(*lines: bytes, first: bytes = b"GET / HTTP/1.1", host: bytes = b"Host: test") -> bytes:
@@ -37,7 +34,7 @@ WEBSOCKET = (
 
 
 @both_parsers
-def test_a_head_is_read(new_parser: type[HeadParser]) -> None:
+def test_a_head_is_read(new_parser: Callable[[], Parser]) -> None:
     raw = head_of(b"X-Empty:", b"Accept:  a, b \t", b"X-Latin: \xe9", first=b"POST /a%20b?c=%64 HTTP/1.1")
     head = read_head(raw, new_parser(), LIMITS)
     assert (head.method, head.path, head.query, head.http11) == ("POST", b"/a%20b", b"c=%64", True)
@@ -68,7 +65,7 @@ def test_a_head_is_read(new_parser: type[HeadParser]) -> None:
         (head_of(first=b"GET HTTPS://test?b HTTP/1.1"), {"path": b"/", "query": b"b"}),
     ],
 )
-def test_what_a_head_means(new_parser: type[HeadParser], raw: bytes, expected: dict[str, Any]) -> None:
+def test_what_a_head_means(new_parser: Callable[[], Parser], raw: bytes, expected: dict[str, Any]) -> None:
     head = read_head(raw, new_parser(), LIMITS)
     assert {name: getattr(head, name) for name in expected} == expected
 
@@ -128,7 +125,7 @@ REFUSED = [
 
 @both_parsers
 @pytest.mark.parametrize(("raw", "status"), REFUSED)
-def test_what_no_head_may_be(new_parser: type[HeadParser], raw: bytes, status: int) -> None:
+def test_what_no_head_may_be(new_parser: Callable[[], Parser], raw: bytes, status: int) -> None:
     with pytest.raises(RequestFault) as caught:
         read_head(raw, new_parser(), LIMITS)
     # A parser may see the fault before we do, and knows only "bad".
@@ -136,7 +133,7 @@ def test_what_no_head_may_be(new_parser: type[HeadParser], raw: bytes, status: i
 
 
 @both_parsers
-def test_a_parser_reads_head_after_head(new_parser: type[HeadParser]) -> None:
+def test_a_parser_reads_head_after_head(new_parser: Callable[[], Parser]) -> None:
     parser = new_parser()
     for raw in (head_of(), head_of(b"Content-Length: 5"), head_of(b"Upgrade: x", b"Connection: upgrade"), head_of()):
         assert read_head(raw, parser, LIMITS).headers[0] == (b"host", b"test")
@@ -154,7 +151,7 @@ FIRST = st.tuples(
 ).map(b" ".join)
 
 
-def outcome(raw: bytes, parser: HeadParser) -> RequestHead | None:
+def outcome(raw: bytes, parser: Parser) -> RequestHead | None:
     """The head, or ``None`` if refused."""
     try:
         return read_head(raw, parser, LIMITS)
@@ -165,26 +162,13 @@ def outcome(raw: bytes, parser: HeadParser) -> RequestHead | None:
 @given(FIRST, LINES)
 def test_both_parsers_read_the_same_in_any_head(first: bytes, lines: list[bytes]) -> None:
     raw = head_of(*lines, first=first)
-    assert outcome(raw, H11HeadParser()) == outcome(raw, HttptoolsHeadParser())
-
-
-def test_auto_is_httptools_and_h11_can_be_asked_for() -> None:
-    assert head_parser_factory("auto") is HttptoolsHeadParser
-    assert head_parser_factory("httptools") is HttptoolsHeadParser
-    assert head_parser_factory("h11") is H11HeadParser
-
-
-def test_where_httptools_is_missing_auto_is_h11(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert head_parser_factory("auto") is H11HeadParser
-    with pytest.raises(ConfigError, match="--http-parser"):
-        head_parser_factory("httptools")
+    assert outcome(raw, H11HeadParser()) == outcome(raw, HeadParser())
 
 
 @both_parsers
 @pytest.mark.parametrize("authority", [b"`", b"a b", b"a\\b", b"{a}", b'"', b"a|b", b"<a>"])
 def test_an_absolute_target_names_a_host_in_characters_that_hosts_have(
-    new_parser: type[HeadParser], authority: bytes
+    new_parser: Callable[[], Parser], authority: bytes
 ) -> None:
     with pytest.raises(RequestFault):
         read_head(head_of(first=b"GET http://%b/x HTTP/1.1" % authority), new_parser(), LIMITS)

@@ -18,7 +18,6 @@ from smg_trio.http.faults import FaultAnswers
 from smg_trio.http.h1 import write_batcher as bursts
 from smg_trio.http.h1.connection import Http1Connection
 from smg_trio.http.h1.context import Http1Context
-from smg_trio.http.h1.parsers import H11HeadParser
 from smg_trio.http.h1.write_batcher import WORTH_FROM
 from smg_trio.http.settings import ServerLimits
 from tests.http.running import PATIENCE_S, Stream, connect, read_to_end, reset, running_server
@@ -171,7 +170,7 @@ async def test_a_connection_that_ends_before_its_rest_is_written_troubles_nobody
     ours.setblocking(False)
     link = ClientConnection(ours, None, None)
     watch = DisconnectWatch()
-    context = Http1Context(Steps().app, ServerLimits(), H11HeadParser, watch, FaultAnswers())
+    context = Http1Context(Steps().app, ServerLimits(), watch, FaultAnswers())
     connection = Http1Connection(link, context)
     with theirs:
         assert connection.queue(b"x" * 10_000_000)
