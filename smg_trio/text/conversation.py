@@ -58,6 +58,9 @@ def fit(
     """
     turns = [_form(message, traits, index) for index, message in enumerate(messages)]
     notes = [Note.TOOLS_DROPPED] if has_tools and not traits.shows_tools else []
+    if not traits.developer and any(message["role"] == "developer" for message in messages):
+        # As vLLM 0.32 (``renderers/hf.py``) does: all instructions become one system message.
+        turns = _together(turns, traits)
     turns = _fit_systems(turns, traits, notes)
     if has_tool_turns(turns):
         turns = fit_tool_turns(turns, traits, has_tools=has_tools)
@@ -114,6 +117,12 @@ def _fold(turns: list[Message], traits: TemplateTraits) -> list[Message]:
     systems, others = _split(turns)
     first = systems[0]
     return [{**first, "content": as_content(_joined(systems), first["role"], traits)}, *others]
+
+
+def _together(turns: list[Message], traits: TemplateTraits) -> list[Message]:
+    """One system message at the front, where there are several or it is not there."""
+    places = [index for index, turn in enumerate(turns) if turn["role"] in _SYSTEM_ROLES]
+    return turns if places == [0] else _fold(turns, traits)
 
 
 def _into_first_user(turns: list[Message], traits: TemplateTraits) -> list[Message]:
