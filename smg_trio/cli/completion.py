@@ -35,9 +35,11 @@ def _say_what_fits(action: argparse.Action) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
+    # argparse has no public list of its actions; without it the script lacks hints and knows every flag all the same.
+    for action in getattr(parser, "_actions", ()):
+        children = [*action.choices.values()] if isinstance(action.choices, dict) else []
+        if any(isinstance(child, argparse.ArgumentParser) for child in children):
+            for child in children:
                 yield from _actions(child)
         else:
             yield action

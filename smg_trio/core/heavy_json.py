@@ -128,12 +128,11 @@ def decode_heavy(text: str, decoder: json.JSONDecoder, depth: int) -> Any:
 class _Reader:
     """One text being read. Methods take the place where something begins and return what it is and its end."""
 
-    __slots__ = ("_decoder", "_depth", "_scan", "_text", "_window", "_window_at")
+    __slots__ = ("_decoder", "_depth", "_text", "_window", "_window_at")
 
     def __init__(self, text: str, decoder: json.JSONDecoder, depth: int) -> None:
         self._text = text
         self._decoder = decoder
-        self._scan: Callable[[str, int], tuple[Any, int]] = decoder.scan_once  # type: ignore[attr-defined]
         self._depth = depth
         self._window_at = 0
         self._window = text[:_WINDOW]
@@ -170,13 +169,9 @@ class _Reader:
         offset, window = at - self._window_at, self._window
         last = self._window_at + len(window) == len(self._text)
         try:
-            value, end = self._scan(window, offset)
-        except StopIteration:
-            if last or (not offset and window[:1] not in _OPENINGS):
-                raise json.JSONDecodeError("Expecting value", self._text, at) from None
-            return None
+            value, end = self._decoder.raw_decode(window, offset)
         except json.JSONDecodeError as error:
-            if last:
+            if last or (not offset and window[:1] not in _OPENINGS):
                 raise json.JSONDecodeError(error.msg, self._text, self._window_at + error.pos) from None
             return None
         return (value, self._window_at + end) if last or end + _CUT_EXPONENT <= len(window) else None

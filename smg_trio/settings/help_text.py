@@ -63,6 +63,14 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**({"formatter_class": HelpFormatter} | keywords))
 
+    def format_help(self) -> str:
+        """The help; laid out by argparse's own formatter where `HelpFormatter` does not fit this Python's argparse."""
+        try:
+            return super().format_help()
+        except (AttributeError, TypeError):
+            self.formatter_class = argparse.RawDescriptionHelpFormatter
+            return super().format_help()
+
 
 def _flags(action: argparse.Action) -> list[str]:
     flags = list(action.option_strings)

@@ -15,10 +15,11 @@ the same value.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, Literal
 
 import tokenizers
+
+from smg_trio.text.components import component_steps
 
 PieceKind = Literal["byte_level", "byte_fallback"]
 
@@ -140,8 +141,7 @@ def find_pieces(backend: tokenizers.Tokenizer, special_ids: frozenset[int]) -> T
     """The piece table of a tokenizer, or None if its decoder does not work token by token."""
     if backend.decoder is None:
         return None
-    decoder = json.loads(backend.decoder.__getstate__())
-    steps: list[dict[str, Any]] = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    steps = component_steps(backend, "decoder")
     kinds = [step["type"] for step in steps]
     if kinds in (["ByteLevel"], ["ByteLevel", "Fuse"]):
         return TokenPieces(backend, "byte_level", special_ids, strips_leading_space=False)

@@ -14,13 +14,11 @@ from typing import Any, Final
 
 import msgpack
 
-try:
-    from msgpack import _cmsgpack
-except ImportError as error:
+if msgpack.Packer.__module__ == "msgpack.fallback":
     raise ImportError(
         "msgpack's C extension is missing: install msgpack from a binary wheel, or build it with a "
         "C compiler and without MSGPACK_PUREPYTHON set."
-    ) from error
+    )
 
 TENSOR_EXT: Final = 3
 """Extension type of inline tensor bytes."""
@@ -90,7 +88,7 @@ def _as_dict(value: object) -> dict[Any, Any]:
     raise TypeError(f"cannot encode a {type(value).__name__}")
 
 
-_unpackb: Final = _cmsgpack.unpackb
+_unpackb: Final = msgpack.unpackb
 _packb: Final = msgpack.packb
 # A packer of one's own call takes a buffer of 256 KB for every message. Only the loop's thread packs.
 _packer: Final = msgpack.Packer(default=_as_dict)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from re import _parser  # type: ignore[attr-defined]  # parsing alone has no public name; compiling takes far longer
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from smg_trio.api.parameters.fields import refuse, string
 
@@ -27,6 +27,19 @@ _BROKEN_ANYWHERE = (
     "nothing to repeat",
     "min repeat greater than max repeat",
 )
+
+
+def _parser() -> Callable[[str], object]:
+    """What reads a pattern and compiles nothing. It has no public name; where it has gone, patterns are compiled."""
+    try:
+        from re import _parser as parser  # type: ignore[attr-defined]
+    except ImportError:
+        return re.compile
+    parse: Callable[[str], object] = getattr(parser, "parse", re.compile)
+    return parse
+
+
+_take_apart: Final = _parser()
 
 
 def check_regex(value: Any, param: str) -> str:
@@ -63,7 +76,7 @@ def _parse(pattern: str, param: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _parser.parse(pattern)
+            _take_apart(pattern)
     except re.error as exc:
         if exc.msg.startswith(_BROKEN_ANYWHERE):
             raise refuse(param, f"the regex does not compile: {exc.msg}") from exc

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
@@ -41,9 +41,6 @@ from smg_trio.http.hypercorn.http2 import OrderlyH2Protocol
 from smg_trio.http.hypercorn.http2_frames import HeadProgress
 from smg_trio.http.hypercorn.request_limits import limit_requests
 from smg_trio.http.settings import ServerLimits
-
-if TYPE_CHECKING:
-    import h11
 
 LOGGER = logging.getLogger("smg_trio.http")
 
@@ -108,7 +105,7 @@ class WebSocketProtocol(H11Protocol):
         elif isinstance(event, (EndBody, StreamClosed)):
             self.answered.set()
 
-    async def _check_protocol(self, event: h11.Request) -> None:
+    async def _check_protocol(self, event: object) -> None:
         """No other protocol begins here, whatever a header says."""
 
 

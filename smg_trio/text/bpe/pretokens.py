@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
@@ -23,6 +22,7 @@ from tokenizers import models
 
 from smg_trio.text.bpe.character_classes import UNKNOWN_CHARACTER
 from smg_trio.text.bpe.split_patterns import Splitter, translate
+from smg_trio.text.components import component_steps
 from smg_trio.text.token_pieces import BYTE_ALPHABET, SPELLED_BYTE
 
 _GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -93,8 +93,8 @@ def find_pretokenizer(backend: tokenizers.Tokenizer) -> Pretokenizer | None:
         return None
     if model.continuing_subword_prefix or model.end_of_word_suffix:
         return None
-    normalizers = component_steps(backend.normalizer)
-    pretokenizers = component_steps(backend.pre_tokenizer)
+    normalizers = component_steps(backend, "normalizer")
+    pretokenizers = component_steps(backend, "pre_tokenizer")
     if normalizers and any(token.normalized for token in backend.get_added_tokens_decoder().values()):
         return None
     if pretokenizers and pretokenizers[-1]["type"] == "ByteLevel":
@@ -103,17 +103,6 @@ def find_pretokenizer(backend: tokenizers.Tokenizer) -> Pretokenizer | None:
         added = {token.content for token in backend.get_added_tokens_decoder().values()}
         return _sentencepiece(normalizers, pretokenizers, model, backend.get_vocab(with_added_tokens=False), added)
     return None
-
-
-def component_steps(component: Any) -> list[dict[str, Any]]:
-    """A tokenizer's normalizer, pre-tokenizer or post-processor as a list of the steps that its file names."""
-    if component is None:
-        return []
-    state: dict[str, Any] = json.loads(component.__getstate__())
-    if state["type"] != "Sequence":
-        return [state]
-    (members,) = (value for value in state.values() if isinstance(value, list))
-    return [*members]
 
 
 # ---- byte level -----------------------------------------------------------------------------------------

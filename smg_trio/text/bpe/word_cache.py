@@ -14,7 +14,8 @@ from typing import Any, Final
 import tokenizers
 
 from smg_trio.text.bpe.added_tokens import AddedTokens
-from smg_trio.text.bpe.pretokens import Pretokenizer, component_steps, find_pretokenizer
+from smg_trio.text.bpe.pretokens import Pretokenizer, find_pretokenizer
+from smg_trio.text.components import component_steps
 
 MAX_TEXT_CHARS: Final = 1 << 20
 """Longer texts are the library's."""
@@ -138,7 +139,9 @@ class _Words(dict[str, tuple[int, ...]]):
 
 def _special_tokens_around(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]] | None:
     """What stands before and behind every text with special tokens added; None if that depends on the text."""
-    if any(step["type"] not in ("ByteLevel", "TemplateProcessing") for step in component_steps(backend.post_processor)):
+    if any(
+        step["type"] not in ("ByteLevel", "TemplateProcessing") for step in component_steps(backend, "post_processor")
+    ):
         return None
     bare, whole = (backend.encode(" ", add_special_tokens=add).ids for add in (False, True))
     places = [place for place in range(len(whole)) if whole[place : place + len(bare)] == bare]
@@ -151,7 +154,7 @@ def _is_plain(backend: tokenizers.Tokenizer) -> bool:
         return False
     return all(
         [part["Sequence"]["id"] for part in step["single"] if "Sequence" in part] == ["A"]
-        for step in component_steps(backend.post_processor)
+        for step in component_steps(backend, "post_processor")
         if step["type"] == "TemplateProcessing"
     )
 
