@@ -11,6 +11,8 @@ from typing import Any
 import msgpack
 
 VECTORS = Path(__file__).parent / "vectors"
+STRICTNESS = sorted((Path(__file__).parent / "strictness").glob("*.txt"))
+"""What vLLM's own decoder took and refused, line by line; a file per version."""
 VLLM_VERSIONS = ("vllm-0.27.1", "vllm-0.32.0", "vllm-0.33.0")
 TOKENSPEED_VERSIONS = ("tokenspeed-0.1.0", "tokenspeed-0.1.1")
 STRUCT_CODES = {

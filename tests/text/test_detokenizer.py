@@ -16,8 +16,7 @@ from tokenizers.decoders import DecodeStream
 from smg_trio.text.detokenizer import HELD_LIMIT, Detokenizer
 from smg_trio.text.model_files import ModelText
 from smg_trio.text.tokenizer import Tokenizer
-from tests.conftest import shared_path
-from tests.text.conftest import LoadModel, load_demo
+from tests.text.conftest import CORPUS, LoadModel, load_demo
 
 BYTE_LEVEL = ["deepseek_v3", "deepseek_v4", "gpt2", "gptoss", "llama3_1", "mistral_tekken", "qwen3"]
 BYTE_FALLBACK = ["gemma3", "llama2", "mistral_v1", "mistral_v3", "phi3"]
@@ -54,7 +53,7 @@ def stream(tokenizer: Tokenizer, ids: list[int], prompt: list[int], **options: b
 
 
 def corpus_cases(name: str) -> list[tuple[str, dict[str, Any], bool, dict[str, Any]]]:
-    corpus = json.loads(shared_path("data", "detok", f"{name}.json").read_text("utf-8"))
+    corpus = json.loads((CORPUS / f"{name}.json").read_text("utf-8"))
     modes = {"both": (True, False), "skip_special_tokens": (True,), "keep_special_tokens": (False,)}
     return [
         (label, case, skip, case[mode])

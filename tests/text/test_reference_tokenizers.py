@@ -24,7 +24,7 @@ from smg_trio.text.formats.sentencepiece import load_sentencepiece
 from smg_trio.text.formats.tekken import load_tekken
 from smg_trio.text.formats.tiktoken import RULES, load_tiktoken
 from smg_trio.text.tokenizer import Tokenizer
-from tests.conftest import REFERENCE
+from tests.text.conftest import CORPUS
 
 TEXTS = int(os.environ.get("SMG_TRIO_TEXTS", "400"))
 WORDS = [
@@ -101,7 +101,7 @@ def corpus_texts() -> list[str]:
             for member in value.values() if isinstance(value, dict) else value:
                 collect(member)
 
-    for file in sorted((REFERENCE / "data" / "detok").glob("*.json")):
+    for file in sorted(CORPUS.glob("*.json")):
         collect(json.loads(file.read_text("utf-8")))
     return found if TEXTS > 1000 else found[::20]
 

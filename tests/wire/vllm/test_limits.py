@@ -23,12 +23,11 @@ from smg_trio.core.requests import (
     TensorValue,
 )
 from smg_trio.wire.codec import codec_for
-from tests.conftest import REFERENCE
+from tests.golden.loading import STRICTNESS
 
 from ..requests_made import INFO, VOCAB, asked, refusal  # noqa: TID252 - the tests are not an installed package
 
 VLLM = codec_for(EngineProtocol.VLLM)
-STRICTNESS = sorted((REFERENCE / "interop").glob("strictness-*"))
 
 # What vLLM's decoder was asked, by the name it was recorded under, as the core request that asks the
 # same. Left out is what a core request cannot say: shapes of the array, front-end-only fields.
@@ -91,7 +90,6 @@ def test_what_the_decoder_would_die_of_is_refused(name: str) -> None:
     assert (refusal(VLLM, ASKED[name]) is None) is (name not in REFUSED)
 
 
-@pytest.mark.skipif(not STRICTNESS, reason="recorded decoder verdicts are not beside this checkout")
 @pytest.mark.parametrize("recorded", STRICTNESS, ids=lambda path: path.stem)
 def test_the_table_above_is_what_the_real_decoder_said(recorded: Path) -> None:
     said = {}
