@@ -11,6 +11,9 @@ TESTS = Path(__file__).resolve().parent
 REFERENCE = Path(os.environ.get("SMG_TRIO_REFERENCE") or TESTS.parents[1] / "shared")
 """Tokenizers and chat templates of other makers, which cannot be shipped."""
 
+DEMO_MODEL = TESTS.parent / "smg_trio" / "testing" / "demo_model"
+"""The bundled model's files."""
+
 _UNIT = frozenset(
     {"api", "core", "golden", "history", "parsers", "pipeline", "routing", "settings", "text", "wire", "worker"}
 )

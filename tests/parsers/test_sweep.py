@@ -17,7 +17,7 @@ from smg_trio.parsers.registry import (
     make_answer_parser,
     make_tool_parser,
 )
-from tests.conftest import shared_path
+from tests.conftest import DEMO_MODEL, REFERENCE
 from tests.parsers.sweep import Folded, corpus, every, run, sweep
 
 TOOL_FORMAT_NAMES: dict[str, str] = {}
@@ -79,16 +79,30 @@ def test_a_reasoning_sample_parses_alike_under_every_cutting(data: dict[str, Any
 
 
 @cache
-def _tokenizer(name: str) -> Tokenizer:
-    folder = shared_path("data", "tokenizers", name)
+def _tokenizer(name: str) -> Tokenizer | None:
+    """The tokenizer that a corpus names; None where the reference material is absent."""
+    folder = REFERENCE / "data" / "tokenizers" / name
     packed = folder / "tokenizer.json.xz"
     if packed.exists():
         return Tokenizer.from_str(lzma.open(packed, "rt", encoding="utf-8").read())
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return Tokenizer.from_file(str(folder / "tokenizer.json")) if folder.exists() else None
 
 
-def _pieces(tokenizer: Tokenizer, token_ids: list[int], keep_special: bool) -> list[str]:
-    """What a detokenizer makes of each token, "" where it waits for more bytes."""
+@cache
+def _own_tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
+
+
+def _pieces(data: dict[str, Any], sample: dict[str, Any], keep_special: bool) -> list[str]:
+    """What a detokenizer makes of each token of a sample, "" where it waits for more bytes.
+
+    The tokens are those of the tokenizer that the corpus names; where it is absent, of the bundled one, to which the
+    special tokens of the format are text like any other.
+    """
+    tokenizer, token_ids = _tokenizer(data["tokenizer"]), sample["token_ids"]
+    if tokenizer is None:
+        tokenizer, keep_special = _own_tokenizer(), True
+        token_ids = tokenizer.encode(sample["text"], add_special_tokens=False).ids
     stream = DecodeStream(skip_special_tokens=not keep_special)
     return [stream.step(tokenizer, token_id) or "" for token_id in token_ids]
 
@@ -104,7 +118,7 @@ def test_real_tokens_one_to_seven_per_tick_give_the_same_calls(form: str) -> Non
             continue
         make = partial(make_tool_parser, form, _schemas(data["tools"]))
         keep_special = make().needs_special_tokens
-        pieces = _pieces(_tokenizer(data["tokenizer"]), sample["token_ids"], keep_special)
+        pieces = _pieces(data, sample, keep_special)
         got = run(make(), ["".join(pieces)])
         for size in range(1, 8):
             assert run(make(), every(size, pieces)) == got
@@ -120,7 +134,7 @@ def test_real_tokens_one_to_seven_per_tick_give_the_same_thought(form: str) -> N
         if data["format"] != form or not sample.get("token_ids"):
             continue
         make = partial(make_answer_parser, form, None, None, sample["starts_in_reasoning"])
-        pieces = _pieces(_tokenizer(data["tokenizer"]), sample["token_ids"], make().needs_special_tokens)
+        pieces = _pieces(data, sample, make().needs_special_tokens)
         for size in range(1, 8):
             got = run(make(), every(size, pieces))
             if not sample["text"].endswith("".join(pieces)):

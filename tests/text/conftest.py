@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from smg_trio.text.model_files import ModelText, load_model_text
-from tests.conftest import shared_path
+from tests.conftest import DEMO_MODEL, shared_path
 
 CORPUS = Path(__file__).parent / "corpus"
 """Texts and ids with what real tokenizers make of them, token by token."""
-DEMO_MODEL = Path(__file__).parents[2] / "smg_trio" / "testing" / "demo_model"
 
 LoadModel = Callable[[str], ModelText]
 

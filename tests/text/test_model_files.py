@@ -11,7 +11,8 @@ import pytest
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.text.model_files import ModelText, load_model_text
-from tests.text.conftest import DEMO_MODEL, LoadModel
+from tests.conftest import DEMO_MODEL
+from tests.text.conftest import LoadModel
 
 
 @pytest.fixture
