@@ -89,6 +89,11 @@ BROKEN: list[dict[str, Any]] = [
      "tool_choice": "required"},
     {"tools": TOOLS, "tool_choice": NAMED, "structured_outputs": {"json": SCHEMA}},
     {"structured_outputs": {"regex": DEEP}},
+    {"response_format": {"type": "json_schema", "json_schema": {"schema": {"patternProperties": {DEEP: {}}}}}},
+    {"structured_outputs": {"structural_tag": json.dumps({"type": "structural_tag", "format": {
+        "type": "json_schema", "json_schema": {"type": "object", "patternProperties": {DEEP: {}}}}})}},
+    {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"patternProperties": {DEEP: {}}}}}],
+     "tool_choice": "required"},
     {"response_format": {"type": "json_schema", "json_schema": {"schema": WIDE}}},
     {"tools": [{"type": "function", "function": {"name": "f", "parameters": WIDE}}], "tool_choice": "required"},
     {"tools": [{"type": "function", "function": {"name": "f", "parameters": WIDE, "strict": True}}]},

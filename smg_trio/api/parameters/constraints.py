@@ -193,6 +193,9 @@ def _check_parts(tag: Any, param: str) -> None:
             properties.add(node)
             if isinstance(pattern := node.get("pattern"), str):
                 check_regex_depth(pattern, param)
+            if isinstance(keyed := node.get("patternProperties"), dict):
+                for pattern in keyed:
+                    check_regex_depth(pattern, param)
         if isinstance(node, (dict, list)):
             pending.extend(node.values() if isinstance(node, dict) else node)
 

@@ -94,6 +94,9 @@ class PropertyCount:
 
 def _check_keyword(keyword: str, value: Any, path: str, pending: _Pending) -> None:
     if keyword in _NAMED_SCHEMAS:
+        if keyword == "patternProperties":
+            for pattern in _object(value, path):
+                check_regex(pattern, path)
         pending.extend((child, f"{path}.{name}") for name, child in _object(value, path).items())
     elif keyword in _ONE_SCHEMA:
         pending.append((value, path))

@@ -64,6 +64,8 @@ def test_schemas_pass(schema: Any) -> None:
         ({"$ref": 1}, "s.$ref"),
         ({"pattern": "("}, "s.pattern"),
         ({"pattern": 1}, "s.pattern"),
+        ({"patternProperties": {"(": {}}}, "s.patternProperties"),
+        ({"patternProperties": {"(" * 100_000 + "a" + ")" * 100_000: {}}}, "s.patternProperties"),
     ],
 )
 def test_what_is_no_schema_is_refused_by_its_path(schema: Any, param: str) -> None:
