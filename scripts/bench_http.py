@@ -136,7 +136,7 @@ def speaks_tls(name: str) -> bool:
 
 
 def tls_context() -> ssl.SSLContext:
-    """A server's, with a certificate that nobody checks."""
+    """A server's, with a certificate that is not checked."""
     import trustme
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

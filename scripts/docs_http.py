@@ -45,7 +45,7 @@ holder's `previous_response_id` or `item_reference` is answered like one that do
 
 - `previous_response_id` that is not kept: 400, code `previous_response_not_found`.
 - `request_id` gives the response an id of the client's choice. While a response with this id is being generated or
-  kept, whoever owns it, another one is refused with 409.
+  kept for any key holder, another one is refused with 409.
 - An `item_reference` in `input` names any item of a kept response or conversation, also without
   `previous_response_id`.
 - `store: false` with a `conversation`: the response itself is not kept; its input and output are added to the

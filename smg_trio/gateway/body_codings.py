@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from smg_trio.core.errors import ClientFault
 
 PIECE_BYTES: Final = 256 * 1024
-"""Of what is unpacked at once; zstandard may go beyond that, up to 4 MiB."""
+"""Unpacked per step; zstandard may go beyond that, up to 4 MiB."""
 _MOST_FRAMES: Final = 1_000
 """Members or frames that one body may consist of: each can be empty, and a body be made of millions."""
 _MOST_WINDOW: Final = 8 * 1024 * 1024
@@ -40,7 +40,7 @@ class Frame(Protocol):
     """One gzip member, deflate stream or zstd frame.
 
     Attributes:
-        feed: how much input it is given at once.
+        feed: how much input it is given per step.
         eof: it has come to its end.
         hungry: it needs more input.
         rest: input behind its end.

@@ -52,7 +52,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         response = _failed(gateway, route, request, error)
         code = dict(response.headers).get("x-smg-error-code", "")
     except BaseException:
-        # Cancelled: the client has left, or the process ends. Nobody reads a response; the request is accounted for.
+        # Cancelled: the client has left, or the process ends. No response is read; the request is accounted for.
         observer.client_left()
         raise
     observer.answered(response.status, code)
@@ -60,7 +60,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         # Sending it is the server's part, which is not waited for: as far as the request goes, this is its end.
         observer.ended(complete=True)
     else:
-        # Most of the request is still to come; whoever sends the stream knows when it is over, and how it went.
+        # Most of the request is still to come; the sender of the stream knows when it is over, and how it went.
         response.on_end = observer.ended
     if route.metered and context.holder.limits:
         # After the answer, for it is what the headers are about; a refusal says what is left, too.

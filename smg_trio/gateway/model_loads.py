@@ -73,7 +73,7 @@ class ModelLoads:
         return awaited
 
     def cancel(self, model_id: str) -> None:
-        """Nobody wants the model any more."""
+        """The model is not needed any more."""
         one = self._loads.pop(model_id, None)
         if one is not None:
             one.scope.cancel()

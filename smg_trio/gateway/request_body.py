@@ -1,7 +1,7 @@
 """Bodies of requests on their way in: read only when their request may have one, and together within bounds.
 
-An endpoint's body is read once route, key and limits have been looked at. So whoever has no key cannot have the gateway
-read anything, and those who have one share `BodyMemory`.
+An endpoint's body is read once route, key and limits have been looked at. So nothing is read for a client
+without a key, and clients with one share `BodyMemory`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class IncomingBody:
     ) -> None:
         """
         Args:
-            receive: the request's ASGI ``receive``; nobody else calls it before `on_end` has been called.
+            receive: the request's ASGI ``receive``; nothing else calls it before `on_end` has been called.
             memory: that of all bodies.
             on_end: called when nothing more of the body is to come; from then on it is somebody else's part to notice
                 that the client leaves, and to cancel the request.
@@ -150,7 +150,7 @@ class IncomingBody:
         self._held += size
 
     def release(self) -> None:
-        """Give back the memory: the body is no longer referred to."""
+        """Give back the memory: there are no references to the body any more."""
         if self._held:
             self._memory.give_back(self._held)
             self._held = 0
@@ -176,7 +176,7 @@ async def serve_unread(app: App, memory: BodyMemory, scope: Scope, receive: Rece
     async def receive_end() -> Message:
         await ended.wait()
         message = await receive()
-        # What comes of a body that was not announced is nobody's.
+        # A body that was not announced is not read.
         return message if message["type"] == "http.disconnect" else message | {"body": b""}
 
     body = IncomingBody(receive, memory, ended.set, declared=_may_have_body(scope))

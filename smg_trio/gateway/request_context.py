@@ -46,7 +46,7 @@ class RequestContext:
         named_by_client: whether `request_id` is the client's.
         holder: whose key it came with.
         key_name: the holder's name; also of a key that does not allow the request.
-        slot: its slot among those of its key holder; None where the key has no limits. Whoever goes on with it after
+        slot: its slot among those of its key holder; None where the key has no limits. Code that goes on with it after
             the response holds the slot itself.
         trace: what an engine's spans are put below; None where requests are not traced.
         observer: is told of everything; the trace and the use of the slot are among its members.

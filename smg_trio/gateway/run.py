@@ -134,12 +134,12 @@ async def run_gateway(
         task_status: started once it listens.
 
     Raises ConfigError before anything is bound, or later, when everything is closed again, if the model cannot be
-    downloaded. Cancelled, everything is closed at once.
+    downloaded. Cancelled, everything is closed immediately.
     """
     check_settings(settings)
     check_worker_addresses(settings)
     shutdown = shutdown or GatewayShutdown()
-    door = await open_credentials(settings)
+    credentials = await open_credentials(settings)
     async with _tracing(settings) as tracing:
         order = order_of_settings(settings)
         catalog = ModelCatalog()
@@ -154,14 +154,14 @@ async def run_gateway(
         async with open_history(settings.history_backend) as history:
             with open_transport() as transport:
                 registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
-                gateway = Gateway(settings, registry, catalog, history, door.keys, tracing)
+                gateway = Gateway(settings, registry, catalog, history, credentials.keys, tracing)
                 if order is not None and located is not None:
                     gateway.loads.begin(order, located, shutdown.fail)
                 async with trio.open_nursery() as workers:
                     await workers.start(registry.run)
                     await _add_workers(gateway)
                     sockets = Listeners(listeners, metrics_listeners, probe_listeners)
-                    await _serve(gateway, door, sockets, shutdown, watch_signals, task_status)
+                    await _serve(gateway, credentials, sockets, shutdown, watch_signals, task_status)
                     workers.cancel_scope.cancel()
     logger.info("gateway ended")
     if shutdown.failure is not None:
@@ -239,7 +239,7 @@ async def _add_workers(gateway: Gateway) -> None:
 
 async def _serve(
     gateway: Gateway,
-    door: Credentials,
+    credentials: Credentials,
     sockets: Listeners,
     shutdown: GatewayShutdown,
     watch_signals: bool,
@@ -253,15 +253,15 @@ async def _serve(
     async with trio.open_nursery() as serving:
         serving.start_soon(keep_running, "watching request deadlines", gateway.deadlines.run)
         serving.start_soon(keep_running, "sending keep-alives", gateway.keep_alives.run)
-        serving.start_soon(keep_running, "watching key and certificate files", door.files.run)
+        serving.start_soon(keep_running, "watching key and certificate files", credentials.files.run)
         serving.start_soon(keep_running, "the live feed", feed.run)
         serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
         await serving.start(gateway.background.run)
         await serving.start(gateway.loads.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
-            if door.files.follows:
-                await serving.start(door.files.read_on_hangup)
+            if credentials.files.follows:
+                await serving.start(credentials.files.read_on_hangup)
         metrics_server: RunningServer = await serving.start(
             _serve_one, gateway, MetricsApp(gateway), sockets.metrics, ServerLimits(), metrics_end, None
         )
@@ -272,15 +272,15 @@ async def _serve(
             logger.info("probes on %s", ", ".join(f"{host}:{port}" for host, port in probes.addresses))
         async with trio.open_nursery() as http:
             server: RunningServer = await http.start(
-                _serve_one, gateway, app, sockets.http, limits, http_end, door.certificate
+                _serve_one, gateway, app, sockets.http, limits, http_end, credentials.certificate
             )
             gateway.metrics.follow_server(server.statistics)
-            level = logging.WARNING if exposures(settings, door.keys) else logging.INFO
-            logger.log(level, "%s", exposure_line(settings, door.keys))
-            scheme = "" if door.certificate is None else "https://"
+            level = logging.WARNING if exposures(settings, credentials.keys) else logging.INFO
+            logger.log(level, "%s", exposure_line(settings, credentials.keys))
+            scheme = "" if credentials.certificate is None else "https://"
             logger.info("listening on %s", ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses))
             logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
-            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, door.files, feed))
+            task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, credentials.files, feed))
             http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
             serving.start_soon(_cut_when_told, shutdown, http_end)
         metrics_end.cut()

@@ -37,7 +37,7 @@ class HistoryStore(Protocol):
         ...
 
     async def has_response(self, response_id: str) -> bool:
-        """Whether a response of that id is kept, whoever owns it."""
+        """Whether a response of that id is kept for any key holder."""
         ...
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:

@@ -13,7 +13,7 @@ LOGGER = logging.getLogger("smg_trio.http")
 
 
 def fault_of(error: Exception) -> SmgError | None:
-    """What the client is to be told of it, if anybody is there to be told; logs what nobody had foreseen."""
+    """The answer to the client, if it is still there; logs failures that are not errors of this package."""
     leaves = list(_leaves(error))
     for leaf in leaves:
         if isinstance(leaf, RequestFault):

@@ -1,8 +1,8 @@
 """Apps as hypercorn's protocols run them, and what lies between the reader of a connection and an app.
 
 hypercorn 0.18 puts what it reads into a memory channel of the request, ten messages of it, and waits while that is
-full. An app that answers without having read the body leaves the reader waiting for ever, and whoever then says that
-the connection is over waits too. An `Intake` can be closed: what comes afterwards is dropped.
+full. An app that answers without having read the body leaves the reader waiting permanently, and the task that
+then says that the connection is over waits too. An `Intake` can be closed: what comes afterwards is dropped.
 """
 
 from __future__ import annotations

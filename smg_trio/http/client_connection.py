@@ -5,7 +5,7 @@ that one task per server looks at (`ServerLimits.tick_s`): moving one costs an a
 task or a cancel scope per request costs tens of microseconds.
 
 The socket is non-blocking, and under TLS an `ssl.SSLSocket`, so that both are read and written in the same way. What
-could not be sent at once under TLS must be sent next, the very same bytes (OpenSSL's SSL_write(3)).
+could not be sent immediately under TLS must be sent next, the very same bytes (OpenSSL's SSL_write(3)).
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class ClientConnection:
 
         Closing now would reset the connection, and that may reach the client before the answer does. So a little of
         what it sends is read and thrown away; the rest is left to push back on it, until it leaves or `seconds` are
-        over. Nobody else may be reading. Raises nothing.
+        over. No other task may be reading. Raises nothing.
         """
         self.end_sending()
         with trio.move_on_after(seconds), suppress(OSError):

@@ -179,9 +179,9 @@ class _Server:
         self.tls = tls
         self.faults = faults
         self.links: set[ClientConnection] = set()
-        self.departures = DisconnectWatch()
+        self.disconnects = DisconnectWatch()
         self.hypercorn = HypercornHost(app, limits, faults)
-        self.context = Http1Context(app, limits, self.departures, faults)
+        self.context = Http1Context(app, limits, self.disconnects, faults)
         self.accepted = 0
         self.refused = 0
         self.handed_over = 0
@@ -200,7 +200,7 @@ class _Server:
 
     def close(self) -> None:
         """Releases what is not bound to a task."""
-        self.departures.close()
+        self.disconnects.close()
 
     async def run(
         self,
@@ -212,8 +212,8 @@ class _Server:
         """Accepts and serves until draining begins, then until the last connection is gone."""
         async with trio.open_nursery() as watchers:
             watchers.start_soon(self._watch_deadlines)
-            watchers.start_soon(self.departures.run)
-            watchers.start_soon(self.context.burst.run)
+            watchers.start_soon(self.disconnects.run)
+            watchers.start_soon(self.context.batcher.run)
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
@@ -260,12 +260,12 @@ class _Server:
         for _ in range(_ACCEPT_BATCH):
             try:
                 if not self._accept_one(plain, connections):
-                    return  # nobody waits any more
+                    return  # no task waits any more
             except OSError as error:
                 if error.errno not in _CAPACITY_ERRNOS:
                     continue  # the client was gone before it was accepted
                 # Descriptors or memory have run out: other connections must end first. The kernel holds the clients
-                # meanwhile; without a pause the socket would be readable at once, over and over.
+                # meanwhile; without a pause the socket would be readable again immediately, over and over.
                 LOGGER.warning("cannot accept: %s; waiting", os.strerror(error.errno or 0))
                 await trio.sleep(_CAPACITY_PAUSE_S)
                 return
@@ -307,7 +307,7 @@ class _Server:
         with sock:
             if self.tls is None:  # before a TLS handshake there is nothing to say it in, and one would cost too much
                 answer = self._encoded(fault, NOTHING_READ)
-                # If it does not fit the socket's empty buffer at once, the client goes without.
+                # If it does not fit the socket's empty buffer, the client goes without.
                 with suppress(OSError):
                     sock.send(answer)
 

@@ -46,7 +46,7 @@ _MB: Final = 1_000_000
 
 @dataclass(slots=True)
 class Progress:
-    """How far a download has come; written by its thread, read by whoever wants to know."""
+    """How far a download has come; written by its thread, read by any task."""
 
     name: str
     files: int = 0
@@ -99,10 +99,10 @@ async def download(
         tokenizer: whether the tokenizer is to come from it too.
         option: what named it, for messages.
         progress: kept up to date.
-        patient: try again for ever while the hub cannot be reached, unless the cache has enough to go on with.
+        patient: try again without limit while the hub cannot be reached, unless the cache has enough to go on with.
 
     Raises ConfigError for what no second try can mend; HubUnavailable only if not `patient`. Cancelled, the file that
-    is being fetched is finished by a thread that nobody waits for.
+    is being fetched is finished by a thread that is not waited for.
     """
     attempt = 0
     while True:
@@ -213,6 +213,8 @@ def _list_files(hub: Hub, name: HubName) -> _Listing:
 
 def _fetch_file(hub: Hub, name: HubName, revision: str, file: str) -> None:
     from huggingface_hub import hf_hub_download
+
+    # It is documented, and left out of the names that the package exports to type checkers.
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
     if not sys.stderr.isatty():

@@ -1,6 +1,6 @@
 """Ends the engines if ``serve`` itself is killed: a small process that outlives it for that purpose.
 
-Engines live in sessions of their own, so nothing else would end them, and they would keep their GPUs. The leash reads
+Engines live in sessions of their own, so nothing else would end them, and they would keep their GPUs. It reads
 a pipe of which only ``serve`` holds the other end: lines ``+<group>`` and ``-<group>`` say which process groups live,
 and the pipe's end, which the kernel brings about however ``serve`` ended, says that the rest must go: SIGTERM, and
 SIGKILL after a while. Run as a script, it imports nothing outside the standard library.
@@ -22,7 +22,7 @@ _LOOK_EVERY_S = 0.1
 
 def main(lines: Iterable[str]) -> None:
     """Follow the lines until they end, then end every group that still lives."""
-    # Whoever ends serve with a signal to many processes must not end the leash before its work.
+    # A signal to many processes that ends serve must not end the orphan guard before its work.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     end_groups(follow(lines))

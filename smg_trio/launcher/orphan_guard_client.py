@@ -1,4 +1,4 @@
-"""Starts the `leash` process and tells it which engines live."""
+"""Starts the `orphan_guard` process and tells it which engines live."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from smg_trio.launcher.process import Ending
 
 @asynccontextmanager
 async def open_orphan_guard(hurry: trio.Event) -> AsyncIterator[Ending]:
-    """A leash for the engines of this process: the `Ending` to start them with.
+    """An orphan guard for the engines of this process: the `Ending` to start them with.
 
     Args:
         hurry: once set, the end of an engine waits for nothing.
 
-    Leaving the block lets go of it: whatever of them is still held then is ended by the leash, which is waited for.
+    Leaving the block lets go of it: whatever of them is still held then is ended by the guard, which is waited for.
     """
     read_end, write_end = os.pipe()
     try:
@@ -53,6 +53,6 @@ class _Teller:
         self._write(f"-{group}\n")
 
     def _write(self, line: str) -> None:
-        # Without its leash serve works all the same; a pipe takes such a line at once.
+        # Without its orphan guard serve works all the same; a pipe takes such a line at once.
         with suppress(BrokenPipeError):
             os.write(self._descriptor, line.encode())

@@ -3,7 +3,7 @@
 Two passes, as users of such launchers know them. The first takes serve's own flags and the gateway's: each gateway
 setting is ``--router-<name>``, and plain ``--<name>`` too unless the engine has a flag of that name. What is left
 belongs to the engine, in its order. The second pass reads, without taking, those of the engine's flags that mean the
-same to the gateway (the model, its revision, tokenizer, served name and parsers), so that nobody says them twice;
+same to the gateway (the model, its revision, tokenizer, served name and parsers), so that they are given once;
 ``--router-<name>`` still wins for the gateway. Words after ``--`` are the engine's whatever they are.
 """
 

@@ -92,7 +92,7 @@ class ScriptParser:
     needs_special_tokens: bool = False
 
     def __init__(self) -> None:
-        self.tape = TextCursor()
+        self.cursor = TextCursor()
         self.in_call = False
         self._events: list[ParserEvent] = []
         self.sink: Callable[[ParserEvent], object] = self._events.append
@@ -105,23 +105,23 @@ class ScriptParser:
         return frozenset()
 
     def script(self) -> Steps[None]:
-        """The grammar: reads until the tape is closed and empty. Must ask for text before it says anything."""
+        """The grammar: reads until the cursor is closed and empty. Must ask for text before it says anything."""
         raise NotImplementedError
 
     def feed(self, text: str) -> list[ParserEvent]:
         """See `Parser.feed`."""
         if not text:
             return []
-        self.tape.push(text)
+        self.cursor.push(text)
         next(self._script)
         return self._drain()
 
     def finish(self) -> list[ParserEvent]:
         """See `Parser.finish`. Indices of calls go on counting if it is fed again."""
-        self.tape.closed = True
+        self.cursor.closed = True
         for _ in self._script:
             raise AssertionError("the script asks for text behind the end")
-        self.tape = TextCursor()
+        self.cursor = TextCursor()
         self.in_call = False
         self._script = self.script()
         next(self._script)
@@ -147,7 +147,7 @@ class ScriptParser:
 
     def content_until(self, scanner: Scanner) -> Steps[str | None]:
         """Content up to the next marker, which is read and returned; None at the end of the text."""
-        return read_until(self.tape, scanner, self.content)
+        return read_until(self.cursor, scanner, self.content)
 
 
 class ToolParser(ScriptParser):
@@ -177,7 +177,7 @@ class ToolParser(ScriptParser):
 
     def begin_call(self, name: str, call_id: str | None = None) -> None:
         """A call is certain. What was kept of its markup is forgotten."""
-        self.tape.drop()
+        self.cursor.drop()
         self.sink(ToolCallStart(self.calls, name, call_id))
         self.calls += 1
         self.in_call = True
@@ -193,7 +193,7 @@ class ToolParser(ScriptParser):
 
     def stream_arguments(self) -> Steps[bool]:
         """Reads one JSON value as the arguments of the call that began last; see `read_value`."""
-        complete = yield from read_value(self.tape, self.arguments)
+        complete = yield from read_value(self.cursor, self.arguments)
         self.end_call()
         return complete
 
@@ -203,7 +203,7 @@ class ToolParser(ScriptParser):
         The format's `markers` in it stay visible where they may be prose; they are taken out where they are
         special tokens, or where a call was found before and raw markup beside it would be noise.
         """
-        text = self.tape.kept()
+        text = self.cursor.kept()
         if self.needs_special_tokens or self.calls:
             for marker in markers:
                 text = text.replace(marker, "")

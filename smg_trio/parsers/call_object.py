@@ -56,32 +56,32 @@ class _Found:
 
 
 def read_call(parser: ToolParser, keys: CallKeys = MARKED_CALL) -> Steps[bool]:
-    """Reads one object whose ``{`` has been read. The caller keeps the tape.
+    """Reads one object whose ``{`` has been read. The caller keeps the cursor.
 
     Returns:
         True: a call was announced (and has ended, whole, closed where it broke, or cut with the text).
-        False: it is no call; nothing was said, and what was read is in the tape's record.
+        False: it is no call; nothing was said, and what was read is in the cursor's record.
     """
-    tape = parser.tape
+    cursor = parser.cursor
     found = _Found()
     while True:
-        char = yield from skip_space(tape)
+        char = yield from skip_space(cursor)
         if char == ",":
-            tape.skip_to(tape.pos + 1)
+            cursor.skip_to(cursor.pos + 1)
             continue
         if char == "}":
-            tape.skip_to(tape.pos + 1)
+            cursor.skip_to(cursor.pos + 1)
             return _end_of_object(parser, keys, found)
         if found.begun:
-            tape.keep()
+            cursor.keep()
         sound = yield from _read_member(parser, keys, found, char)
         if not sound:
             break
     if not found.begun:
         return False
-    if tape.pos < len(tape.text) or not tape.closed:
+    if cursor.pos < len(cursor.text) or not cursor.closed:
         _end_arguments(parser, found)
-        parser.content(tape.kept())
+        parser.content(cursor.kept())
     elif found.arguments:
         parser.arguments(_cut_short(found.arguments))
     parser.end_call()
@@ -90,36 +90,36 @@ def read_call(parser: ToolParser, keys: CallKeys = MARKED_CALL) -> Steps[bool]:
 
 def read_keyed_call(parser: ToolParser) -> Steps[bool]:
     """Reads ``{"NAME": {…}}`` (several members are several calls); result and rest as in `read_call`."""
-    tape = parser.tape
+    cursor = parser.cursor
     any_call = False
     while True:
-        char = yield from skip_space(tape)
+        char = yield from skip_space(cursor)
         name = yield from _read_string(parser, char)
-        if not name or (yield from skip_space(tape)) != ":":
+        if not name or (yield from skip_space(cursor)) != ":":
             return any_call
-        tape.skip_to(tape.pos + 1)
-        if (yield from skip_space(tape)) != "{":
+        cursor.skip_to(cursor.pos + 1)
+        if (yield from skip_space(cursor)) != "{":
             return any_call
         parser.begin_call(name)
         any_call = True
         yield from parser.stream_arguments()
-        char = yield from skip_space(tape)
+        char = yield from skip_space(cursor)
         if char in ("}", ","):
-            tape.skip_to(tape.pos + 1)
+            cursor.skip_to(cursor.pos + 1)
         if char != ",":
             return True
 
 
 def _read_member(parser: ToolParser, keys: CallKeys, found: _Found, char: str) -> Steps[bool]:
-    tape = parser.tape
+    cursor = parser.cursor
     key = yield from _read_string(parser, char)
     if key is None or (keys.only is not None and key not in keys.only):
         return False
-    char = yield from skip_space(tape)
+    char = yield from skip_space(cursor)
     if char != ":":
         return False
-    tape.skip_to(tape.pos + 1)
-    char = yield from skip_space(tape)
+    cursor.skip_to(cursor.pos + 1)
+    char = yield from skip_space(cursor)
     if key in keys.name and found.name is None:
         found.name = yield from _read_string(parser, char)
         if not found.name or not keys.accepts(found.name):
@@ -129,7 +129,7 @@ def _read_member(parser: ToolParser, keys: CallKeys, found: _Found, char: str) -
         return True
     if key in keys.arguments and not found.done_arguments:
         return (yield from _read_arguments(parser, found, char))
-    return (yield from read_value(tape, _ignore))
+    return (yield from read_value(cursor, _ignore))
 
 
 def _announce(parser: ToolParser, found: _Found) -> None:
@@ -144,13 +144,13 @@ def _read_arguments(parser: ToolParser, found: _Found, char: str) -> Steps[bool]
     found.done_arguments = True
     _announce(parser, found)
     if found.begun:
-        parser.tape.drop()
+        parser.cursor.drop()
     if found.begun and char in ("{", "["):
         complete = yield from parser.stream_arguments()
         found.arguments = ""
         return complete
     held: list[str] = []
-    complete = yield from read_value(parser.tape, held.append)
+    complete = yield from read_value(parser.cursor, held.append)
     if found.begun or complete:
         found.arguments = _unwrapped("".join(held))
         _announce(parser, found)
@@ -205,7 +205,7 @@ def _read_string(parser: ToolParser, char: str) -> Steps[str | None]:
     if char not in ('"', "'"):
         return None
     held: list[str] = []
-    complete = yield from read_value(parser.tape, held.append)
+    complete = yield from read_value(parser.cursor, held.append)
     return str(json.loads("".join(held))) if complete else None
 
 

@@ -71,67 +71,67 @@ class TextCursor:
         return piece
 
 
-def peek(tape: TextCursor) -> Steps[str]:
+def peek(cursor: TextCursor) -> Steps[str]:
     """The next character, unread; "" at the end of the text."""
-    while tape.pos >= len(tape.text):
-        if tape.closed:
+    while cursor.pos >= len(cursor.text):
+        if cursor.closed:
             return ""
         yield
-    return tape.text[tape.pos]
+    return cursor.text[cursor.pos]
 
 
-def skip_space(tape: TextCursor) -> Steps[str]:
+def skip_space(cursor: TextCursor) -> Steps[str]:
     """Reads white space; the character behind it, unread, or "" at the end of the text."""
     while True:
-        run = _SPACE.match(tape.text, tape.pos)
-        tape.skip_to(run.end() if run else tape.pos)
-        if tape.pos < len(tape.text):
-            return tape.text[tape.pos]
-        if tape.closed:
+        run = _SPACE.match(cursor.text, cursor.pos)
+        cursor.skip_to(run.end() if run else cursor.pos)
+        if cursor.pos < len(cursor.text):
+            return cursor.text[cursor.pos]
+        if cursor.closed:
             return ""
         yield
 
 
-def read_name(tape: TextCursor) -> Steps[str]:
+def read_name(cursor: TextCursor) -> Steps[str]:
     """Reads the letters, digits and ``_.:/-`` that stand here; at most 200 of them."""
     pieces: list[str] = []
     room = 200
     while True:
-        run = _NAME.match(tape.text, tape.pos, tape.pos + room)
-        end = run.end() if run else tape.pos
-        room -= end - tape.pos
-        pieces.append(tape.take_to(end))
-        if end < len(tape.text) or tape.closed or not room:
+        run = _NAME.match(cursor.text, cursor.pos, cursor.pos + room)
+        end = run.end() if run else cursor.pos
+        room -= end - cursor.pos
+        pieces.append(cursor.take_to(end))
+        if end < len(cursor.text) or cursor.closed or not room:
             return "".join(pieces)
         yield
 
 
-def ahead(tape: TextCursor, *literals: str) -> Steps[str]:
+def ahead(cursor: TextCursor, *literals: str) -> Steps[str]:
     """The longest of `literals` that stands here, unread; "" if none does."""
     longest = max(map(len, literals))
     while True:
-        rest = tape.text[tape.pos : tape.pos + longest]
-        whole = tape.closed or len(rest) == longest
+        rest = cursor.text[cursor.pos : cursor.pos + longest]
+        whole = cursor.closed or len(rest) == longest
         if whole or not any(len(rest) < len(item) and item.startswith(rest) for item in literals):
             return max((item for item in literals if rest.startswith(item)), key=len, default="")
         yield
 
 
-def expect(tape: TextCursor, *literals: str) -> Steps[str]:
+def expect(cursor: TextCursor, *literals: str) -> Steps[str]:
     """Reads the longest of `literals` that stands here and returns it; "" (and nothing read) if none does."""
-    found = yield from ahead(tape, *literals)
-    tape.skip_to(tape.pos + len(found))
+    found = yield from ahead(cursor, *literals)
+    cursor.skip_to(cursor.pos + len(found))
     return found
 
 
-def head_ahead(tape: TextCursor, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
+def head_ahead(cursor: TextCursor, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
     """The text up to the first marker of `scanner`, and the marker; neither is read.
 
     Without a marker within `limit` characters: what text there is within them, and None.
     """
     while True:
-        text = tape.text[tape.pos : tape.pos + limit]
-        final = tape.closed or len(text) == limit
+        text = cursor.text[cursor.pos : cursor.pos + limit]
+        final = cursor.closed or len(text) == limit
         end, marker = scanner.scan(text, 0, final)
         if marker is not None:
             return text[:end], marker
@@ -140,32 +140,32 @@ def head_ahead(tape: TextCursor, scanner: Scanner, limit: int) -> Steps[tuple[st
         yield
 
 
-def read_head(tape: TextCursor, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
+def read_head(cursor: TextCursor, scanner: Scanner, limit: int) -> Steps[tuple[str, str | None]]:
     """Like `head_ahead`, and reads both."""
-    head, marker = yield from head_ahead(tape, scanner, limit)
-    tape.skip_to(tape.pos + len(head) + len(marker or ""))
+    head, marker = yield from head_ahead(cursor, scanner, limit)
+    cursor.skip_to(cursor.pos + len(head) + len(marker or ""))
     return head, marker
 
 
-def read_until(tape: TextCursor, scanner: Scanner, emit: Emit) -> Steps[str | None]:
+def read_until(cursor: TextCursor, scanner: Scanner, emit: Emit) -> Steps[str | None]:
     """Passes text to `emit` as it comes, up to the first marker of `scanner`, and reads the marker.
 
     Returns:
         The marker; None where the text ended first.
     """
     while True:
-        end, marker = scanner.scan(tape.text, tape.pos, tape.closed)
-        if end > tape.pos:
-            emit(tape.take_to(end))
+        end, marker = scanner.scan(cursor.text, cursor.pos, cursor.closed)
+        if end > cursor.pos:
+            emit(cursor.take_to(end))
         if marker is not None:
-            tape.skip_to(end + len(marker))
+            cursor.skip_to(end + len(marker))
             return marker
-        if tape.closed:
+        if cursor.closed:
             return None
         yield
 
 
-def read_value(tape: TextCursor, emit: Emit) -> Steps[bool]:
+def read_value(cursor: TextCursor, emit: Emit) -> Steps[bool]:
     """Reads one JSON value and passes its JSON text to `emit` as it comes.
 
     Returns:
@@ -174,7 +174,7 @@ def read_value(tape: TextCursor, emit: Emit) -> Steps[bool]:
     """
     reader = ValueReader()
     while True:
-        tape.skip_to(reader.read(tape.text, tape.pos))
+        cursor.skip_to(reader.read(cursor.text, cursor.pos))
         if piece := reader.take():
             emit(piece)
         if reader.done:
@@ -183,7 +183,7 @@ def read_value(tape: TextCursor, emit: Emit) -> Steps[bool]:
             if tail := reader.repair():
                 emit(tail)
             return False
-        if tape.closed:
+        if cursor.closed:
             if tail := reader.flush():
                 emit(tail)
             return reader.done

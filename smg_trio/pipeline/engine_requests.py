@@ -1,7 +1,7 @@
 """The engine requests behind one answer: leased and begun together, read as one stream, left together.
 
-What is common to generating (`pipeline.answer`) and pooling (`pipeline.pooling`), and all that whoever runs an answer
-has to know of it.
+What is common to generating (`pipeline.answer`) and pooling (`pipeline.pooling`), and the interface for what
+runs an answer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Update = TypeVar("Update")
 
 
 class EngineRequests(ABC, Generic[Held, Update]):
-    """One attempt at an answer. One task reads it; whoever calls `begin` owes a `close` on every path.
+    """One attempt at an answer. One task reads it; the caller of `begin` owes a `close` on every path.
 
     It owns its requests from `begin` until `close`; closing never blocks, so it is safe in any `finally`, cancelled or
     not, and whatever the engines still do for it is aborted.

@@ -1,7 +1,7 @@
 """Late chunking: a text is embedded as a whole, and answered with one vector for every so many of its tokens. Pure.
 
 The engine (vLLM since 0.33) takes the mean of the vectors of each chunk's tokens. Which part of the text a chunk is,
-only whoever tokenized it knows: rules are those of vLLM 0.33's API server (``entrypoints/pooling/token_embed``).
+only the tokenizing side knows: rules are those of vLLM 0.33's API server (``entrypoints/pooling/token_embed``).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class ServedModel:
         aliases: further names for the same model.
         text: tokenizer, template and defaults.
         root: the directory or the name on the hub that was given for it.
-        files: where its files were found; None if nobody says.
+        files: where its files were found; None if unknown.
         created: seconds since the epoch.
         tool_parser, reasoning_parser: what the operator named, None to choose by model and template.
         lora: the adapter that its answers are made with. Such a model has the id of the one it adapts, since that is

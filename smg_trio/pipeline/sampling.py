@@ -56,7 +56,7 @@ def resolve_sampling(
         stop_token_ids=stop_token_ids,
         all_stop_token_ids=frozenset((*stop_token_ids, *eos)),
         ignore_eos=fields.ignore_eos,
-        # Engines refuse both unless the counts agree, and look for the best ones then, which nobody wants.
+        # Engines refuse both unless the counts agree, and look for the best ones then, which were not asked for.
         logprobs=None if fields.logprob_token_ids else fields.logprobs,
         prompt_logprobs=fields.prompt_logprobs,
         logprob_token_ids=fields.logprob_token_ids,

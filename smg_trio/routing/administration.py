@@ -37,7 +37,7 @@ def engines_of(workers: Sequence[Worker]) -> list[Engine]:
 
 
 async def pause_all(engines: Sequence[Engine], mode: str, clear_cache: bool, *, timeout_s: float) -> None:
-    """Pause several engines at once, as a user's pause. Raises the first error once all have answered.
+    """Pause several engines concurrently, as a user's pause. Raises the first error once all have answered.
 
     vLLM has a method of that name since 0.33: engines then refuse what comes meanwhile, unless the mode is ``keep``.
     Older ones let it wait.

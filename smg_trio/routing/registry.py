@@ -123,7 +123,7 @@ class Registry:
                     task_status.started()
         except* Exception:
             if not started:
-                raise  # to whoever is adding it
+                raise  # to the caller that adds it
             # All workers share the registry's nursery: one that cannot go on is removed, the others stay.
             logger.exception("worker %s failed; it is removed", entry.worker.spec.url)
             self._remove_failed(entry)

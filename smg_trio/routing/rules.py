@@ -87,8 +87,8 @@ def rules_of(settings: Settings) -> RoutingRules:
 
 
 def policy_of(settings: Settings, random: Random | None = None) -> Policy:
-    """The policy of a gateway, with its knobs."""
-    knobs = PolicyOptions(
+    """The policy of a gateway, with its options."""
+    options = PolicyOptions(
         cache_aware=CacheAwareOptions(
             cache_threshold=settings.cache_threshold,
             balance_abs_threshold=settings.balance_abs_threshold,
@@ -105,7 +105,7 @@ def policy_of(settings: Settings, random: Random | None = None) -> Policy:
         assignment_mode=settings.assignment_mode,
         sticky=settings.routing_key_override,
     )
-    return make_policy(settings.policy, knobs, random)
+    return make_policy(settings.policy, options, random)
 
 
 def admission_queue_of(settings: Settings, cpu_count: int) -> AdmissionQueue:

@@ -93,8 +93,8 @@ def given_smg_flags(parsed: argparse.Namespace, prefix: str = "") -> list[str]:
 def settings_with(settings: Settings, flags: Sequence[str]) -> tuple[Settings, list[str]]:
     """The settings that hold with these flags of the reference's, and warnings about them.
 
-    Whoever asks for keys by JWT wants the control plane closed. It stays closed, to everybody, as long as no key of
-    the kind that we have opens it.
+    A command line that asks for keys by JWT wants the control plane closed. It stays closed to all clients
+    as long as no key of the kind that we have opens it.
     """
     if not flags:
         return settings, []
@@ -102,7 +102,7 @@ def settings_with(settings: Settings, flags: Sequence[str]) -> tuple[Settings, l
     if JWT_FLAGS.isdisjoint(flags) or settings.control_plane_api_keys:
         return settings, warnings
     warnings.append(
-        "keys by JWT are not supported: nobody can manage workers over HTTP; give keys with --control-plane-api-keys"
+        "keys by JWT are not supported: no client can manage workers over HTTP; give keys with --control-plane-api-keys"
     )
-    nobodys = f"nobody:nobody:admin:{token_urlsafe(32)}"
-    return replace(settings, control_plane_api_keys=(nobodys,)), warnings
+    unknown = f"unused:unused:admin:{token_urlsafe(32)}"
+    return replace(settings, control_plane_api_keys=(unknown,)), warnings

@@ -27,7 +27,7 @@ class Wiring:
     """Both ends of one fresh network.
 
     Attributes:
-        handshake, input, output: addresses nobody is bound at. On real sockets the handshake is TCP, as in service.
+        handshake, input, output: addresses that are not bound. On real sockets the handshake is TCP, as in service.
         bounded: whether a pipe holds a limited number of messages (the back-pressure check needs it).
     """
 

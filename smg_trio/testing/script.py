@@ -22,7 +22,7 @@ REPETITION_STOP_REASON = "repetition_detected"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a script ends when no rule of the engine ended it before; ``reason`` None hangs for ever.
+    """How a script ends when no rule of the engine ended it before; ``reason`` None hangs permanently.
 
     ``error``: what is said of an ERROR ending (vLLM engines since 0.33).
     """

@@ -219,6 +219,7 @@ class ChatTemplate:
 
     def find_traits(self) -> None:
         """Find `traits` and `efforts` now rather than with the first conversation."""
+        # Both are cached: reading them finds them out.
         self.traits, self.efforts  # noqa: B018
 
     def _render_probe(

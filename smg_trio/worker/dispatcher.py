@@ -19,7 +19,7 @@ logger = logging.getLogger("smg_trio.worker")
 UNDECODABLE_LIMIT = 3
 """Consecutive undecodable outputs that mean the other side speaks something else (the reference's limit)."""
 UNKNOWN_LIMIT_S = 10.0
-"""After so much silence of engines that owe output, what cannot be decoded counts as theirs, whoever sent it: an engine
+"""After so much silence of engines that owe output, what cannot be decoded counts as theirs, from any peer: an engine
 that speaks something else from its first word on is never known by its answers."""
 
 

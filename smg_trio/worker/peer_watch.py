@@ -69,7 +69,7 @@ class PeerWatch:
         self._look.cancel()
 
     async def watch_gone(self) -> None:
-        """Lose the engines that have no connection any more, for ever.
+        """Lose the engines that have no connection any more, permanently.
 
         One task for all notices, which starts its look anew at each: strangers may come and go as fast as they like.
         """

@@ -3,7 +3,7 @@
 An engine registers once in its life and never again, but its sockets reconnect by themselves to a path that is bound
 anew (seen on real engines: within 0.2 s). So the registration of every connected rank is kept in
 ``<path>-engines.json`` in the private socket directory, written atomically whenever it changes. It is a hint, never
-trusted as such: whoever reads it must first hear from the engine. Whatever lies there instead is ignored, with one line
+trusted as such: the reader must first hear from the engine. Whatever lies there instead is ignored, with one line
 in the log.
 """
 
@@ -26,7 +26,7 @@ _VERSION = 1
 _MAX_BYTES = 1_000_000
 _MAX_NUMBER = 1 << 62
 _FIELDS = {field.name: field.type for field in dataclasses.fields(EngineInfo)}
-# A FIFO would block whoever opens it until somebody writes, or reads.
+# Opening a FIFO would block until another process opens its other end.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 

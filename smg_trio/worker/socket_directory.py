@@ -1,6 +1,6 @@
 """Rules for the directory that holds a worker's sockets. Blocking file-system calls, all of them tiny.
 
-The data sockets carry prompts, so the directory is ours and nobody else may write to it; leftovers of a gateway that
+The data sockets carry prompts, so the directory is ours and no other user may write to it; leftovers of a gateway that
 died are removed, but only if they are sockets; and one live gateway per path is enforced by a lock file.
 """
 
@@ -134,7 +134,7 @@ class SocketPathLock:
         if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
             return descriptor
         os.close(descriptor)
-        # Whoever made it may hold a lock on it for ever.
+        # The user who made it may hold a lock on it permanently.
         raise _refusal(f"the lock file {self._path} is not a regular file of uid {os.geteuid()}; remove it")
 
     def release(self) -> None:

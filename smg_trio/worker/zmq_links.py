@@ -289,8 +289,8 @@ def _bind(socket: zmq.Socket[bytes], address: str) -> None:
     if not address.startswith(_IPC):
         socket.bind(address)
         return
-    # libzmq's own bind leaves the mode to the umask. A socket that does not listen yet refuses connections, so nobody
-    # gets in before the mode is set.
+    # libzmq's own bind leaves the mode to the umask. A socket that does not listen yet refuses connections, so no
+    # process gets in before the mode is set.
     path = address.removeprefix(_IPC)
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as listener:
         listener.bind(path)

@@ -37,6 +37,7 @@ from smg_trio.testing.script import LengthScript, Script, ScriptChooser
 from smg_trio.testing.zmq_engine import zmq_engine
 from smg_trio.wire.addresses import handshake_port, parse_worker_url
 from smg_trio.worker.nursery import Worker
+from tests.certificates import Authority
 
 from .model import TestModel, tokens_named
 
@@ -379,6 +380,18 @@ async def connect(port: int, *, receive_buffer: int | None = None) -> trio.Socke
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     await sock.connect(("127.0.0.1", port))
     return trio.SocketStream(sock)
+
+
+async def connect_over(
+    port: int, authority: Authority | None, protocol: str = "http/1.1"
+) -> trio.SocketStream | trio.SSLStream[trio.SocketStream]:
+    """The same over TLS, speaking `protocol`, where the server's certificate is of an authority."""
+    plain = await connect(port)
+    if authority is None:
+        return plain
+    context = authority.trusting()
+    context.set_alpn_protocols([protocol])
+    return trio.SSLStream(plain, context, server_hostname="localhost", https_compatible=True)
 
 
 async def read_until(stream: trio.SocketStream, mark: bytes) -> bytes:

@@ -24,7 +24,7 @@ async def test_a_command_line_full_of_the_references_flags_starts_us(tmp_path: P
         async with httpx.AsyncClient(base_url=base_url) as http:
             body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
             ok(await http.post("/v1/chat/completions", json=body))
-            # Keys by JWT were asked for, so nobody may change workers.
+            # Keys by JWT were asked for, so no client may change workers.
             error_of(await http.post("/workers", json={"url": "ipc:///nowhere"}), 401)
         [line] = [line for line in process.log if "accepted for compatibility with SMG" in line]
         assert "--enable-igw" in line

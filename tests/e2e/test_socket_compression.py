@@ -20,7 +20,7 @@ import trio
 
 from tests.certificates import Authority
 
-from .harness import HELLO, PATIENCE_S, Bench, connect, open_gateway
+from .harness import HELLO, PATIENCE_S, connect_over, open_gateway
 
 OFFER = "permessage-deflate; client_max_window_bits"
 PATHS = ("/v1/responses", "/dashboard/feed")
@@ -44,15 +44,6 @@ def upgrade(path: str) -> bytes:
         f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Extensions: {OFFER}\r\n\r\n"
     ).encode()
-
-
-async def dial(bench: Bench, authority: Authority | None, protocol: str = "http/1.1") -> Stream:
-    plain = await connect(bench.port)
-    if authority is None:
-        return plain
-    context = authority.trusting()
-    context.set_alpn_protocols([protocol])
-    return trio.SSLStream(plain, context, server_hostname="localhost", https_compatible=True)
 
 
 async def close_code(stream: Stream, data: bytes) -> int:
@@ -80,7 +71,7 @@ async def test_no_compression_is_negotiated_and_a_bomb_ends_its_connection_uninf
     frame = bomb()
     async with open_gateway(tmp_path, HELLO, **settings) as bench:
         for path in PATHS:
-            stream = await dial(bench, authority)
+            stream = await connect_over(bench.port, authority)
             with trio.fail_after(PATIENCE_S):
                 await stream.send_all(upgrade(path))
                 answer = b""
@@ -104,7 +95,7 @@ async def test_no_compression_is_negotiated_and_a_bomb_ends_its_connection_uninf
 async def test_no_compression_is_negotiated_over_http2(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tls")
     async with open_gateway(tmp_path, HELLO, **authority.settings) as bench:
-        stream = await dial(bench, authority, "h2")
+        stream = await connect_over(bench.port, authority, "h2")
         client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         client.initiate_connection()
         headers = [

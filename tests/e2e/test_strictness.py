@@ -123,7 +123,7 @@ SERVED = {
     "upper case": (b"TRANSFER-ENCODING: CHUNKED", b'7\r\n{"x":1}\r\n00\r\n\r\n'),
     "a length with zeros": (b"Content-Length: 007", b'{"x":1}'),
     "blanks around": (b"Content-Length: \t 7 \t", b'{"x":1}'),
-    "an upgrade that nobody needs": (b"Content-Length: 7\r\nConnection: Upgrade\r\nUpgrade: h2c", b'{"x":1}'),
+    "an upgrade that is not needed": (b"Content-Length: 7\r\nConnection: Upgrade\r\nUpgrade: h2c", b'{"x":1}'),
 }
 
 

@@ -19,7 +19,7 @@ import trio
 
 from tests.certificates import Authority
 
-from .harness import HELLO, PATIENCE_S, Bench, chat_body, connect, open_gateway, post, read_until
+from .harness import HELLO, PATIENCE_S, Bench, chat_body, connect, connect_over, open_gateway, post, read_until
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -79,15 +79,6 @@ async def gateway_on(lane: str, tmp_path: Path, **settings: Any) -> AsyncIterato
         yield bench, authority
 
 
-async def dial(bench: Bench, authority: Authority | None, protocol: str = "http/1.1") -> Stream:
-    plain = await connect(bench.port)
-    if authority is None:
-        return plain
-    context = authority.trusting()
-    context.set_alpn_protocols([protocol])
-    return trio.SSLStream(plain, context, server_hostname="localhost", https_compatible=True)
-
-
 async def read_all(stream: Stream) -> bytes:
     data = b""
     with suppress(trio.BrokenResourceError, ssl.SSLError):
@@ -123,7 +114,7 @@ async def test_what_is_refused_is_refused_at_its_head(tmp_path: Path, lane: str,
     async with gateway_on(lane, tmp_path, **KEYS) as (bench, authority):
 
         async def attack(refused: Refused) -> None:
-            stream = await dial(bench, authority)
+            stream = await connect_over(bench.port, authority)
             answer, sent = await upload(stream, refused.head(framing), chunked=chunked)
             head = answer.partition(b"\r\n\r\n")[0].lower()
             assert head.startswith(b"http/1.1 %d" % refused.status), (refused, answer[:200])
@@ -146,7 +137,7 @@ async def test_a_refusal_does_not_wait_for_a_body_that_does_not_come(tmp_path: P
     async with gateway_on(lane, tmp_path, **KEYS) as (bench, authority):
         for refused in REFUSED:
             for expects in ((), ("Expect: 100-continue",)):
-                stream = await dial(bench, authority)
+                stream = await connect_over(bench.port, authority)
                 with trio.fail_after(PATIENCE_S):
                     await stream.send_all(refused.head(f"Content-Length: {DECLARED}", *expects))
                     answer = b""
@@ -160,7 +151,7 @@ async def test_a_refusal_does_not_wait_for_a_body_that_does_not_come(tmp_path: P
 
 async def test_over_http2_one_stream_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
     async with gateway_on("tls", tmp_path, **KEYS) as (bench, authority):
-        stream = await dial(bench, authority, "h2")
+        stream = await connect_over(bench.port, authority, "h2")
         client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         client.initiate_connection()
         statuses: dict[int, str] = {}
@@ -222,7 +213,7 @@ async def test_all_bodies_together_are_bounded(tmp_path: Path, lane: str, path: 
     async with gateway_on(lane, tmp_path, **limits) as (bench, authority):
         body = json.dumps(chat_body(user="x" * 700_000) if "chat" in path else {"prompt": "x" * 700_000}).encode()
         whole = post(path, body)
-        first, second = await dial(bench, authority), await dial(bench, authority)
+        first, second = await connect_over(bench.port, authority), await connect_over(bench.port, authority)
         with trio.fail_after(PATIENCE_S):
             await first.send_all(whole[:-1])
             while bench.gateway.bodies.held < len(body) - 1:
@@ -235,7 +226,7 @@ async def test_all_bodies_together_are_bounded(tmp_path: Path, lane: str, path: 
             await first.send_all(whole[-1:])
             assert b" 200 " in (await first.receive_some(65536))[:16]
             assert bench.gateway.bodies.held == 0
-            third = await dial(bench, authority)
+            third = await connect_over(bench.port, authority)
             await third.send_all(whole[:-1])
             while bench.gateway.bodies.held < len(body) - 1:
                 await trio.lowlevel.checkpoint()

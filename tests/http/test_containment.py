@@ -1,4 +1,4 @@
-"""What all connections share goes on when one of them raises what nobody expects."""
+"""What all connections share goes on when one of them raises an unexpected exception."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_departure_that_cannot_be_handled_does_not_hide_the_others(caplo
 
 
 class Connection:
-    """A connection with something to write: at once, what the kernel does not take, or it raises."""
+    """A connection with something to write: immediately, what the kernel does not take, or it raises."""
 
     def __init__(self, *, rest: bytes = b"", fails: str = "") -> None:
         self.sock, self._other = socket.socketpair()
@@ -63,7 +63,7 @@ class Connection:
         self._fails = fails
 
     def write_queued(self) -> bytes:
-        if self._fails == "at once":
+        if self._fails == "immediately":
             raise Broken
         self.written = not self._rest
         return self._rest
@@ -81,7 +81,7 @@ class Connection:
 
 async def test_a_write_that_fails_ends_its_connection_alone(caplog: pytest.LogCaptureFixture) -> None:
     burst = WriteBatcher()
-    broken = [Connection(fails="at once"), Connection(rest=b"x", fails="later")]
+    broken = [Connection(fails="immediately"), Connection(rest=b"x", fails="later")]
     whole = [Connection(), Connection(rest=b"x"), Connection()]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(burst.run)

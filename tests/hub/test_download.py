@@ -209,10 +209,10 @@ async def test_who_is_not_patient_is_told(hub: Hub, server: SmallHub) -> None:
 async def test_a_hub_that_is_not_there_is_tried_again(
     hub: Hub, caplog: pytest.LogCaptureFixture, no_pauses: None
 ) -> None:
-    nobody = Hub("http://127.0.0.1:9", hub.cache)
+    unreachable = Hub("http://127.0.0.1:9", hub.cache)
     progress = Progress(NAME.repo)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(fetch, nobody, progress=progress, patient=True))
+        nursery.start_soon(partial(fetch, unreachable, progress=progress, patient=True))
         with trio.fail_after(PATIENCE_S):
             while "attempt 3" not in str(progress):
                 await trio.testing.wait_all_tasks_blocked()
@@ -231,12 +231,12 @@ async def test_a_cache_that_may_do_does_where_the_hub_is_not_there(hub: Hub, ser
     cached = find_snapshot(hub.cache, NAME, tokenizer=True)
     assert cached is not None
     assert cached.missing == ("generation_config.json",)
-    nobody = Hub("http://127.0.0.1:9", hub.cache)
-    again = await fetch(nobody, patient=True)
+    unreachable = Hub("http://127.0.0.1:9", hub.cache)
+    again = await fetch(unreachable, patient=True)
     assert (again.commit, again.fetched) == (found.commit, False)
 
 
-async def test_a_slow_hub_holds_nobody_else_up_and_can_be_left(hub: Hub, server: SmallHub) -> None:
+async def test_a_slow_hub_holds_unreachable_else_up_and_can_be_left(hub: Hub, server: SmallHub) -> None:
     server.add(NAME.repo, FILES)
     stall = threading.Event()
     server.troubles.append(Trouble("/resolve/", times=99, stall=stall))

@@ -180,8 +180,8 @@ class Work:
         if event in ("call", "c_call"):
             self.done += 1
             if event == "call" and frame.f_code is TextCursor.push.__code__:
-                tape = frame.f_locals["self"]
-                self.done += len(frame.f_locals["piece"]) + len(tape.text) - tape.pos
+                cursor = frame.f_locals["self"]
+                self.done += len(frame.f_locals["piece"]) + len(cursor.text) - cursor.pos
 
     def of(self, name: str, pieces: list[str]) -> int:
         """The work of parsing `pieces`."""

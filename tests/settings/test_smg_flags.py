@@ -70,7 +70,7 @@ def test_what_was_given_is_said_once() -> None:
 def test_keys_by_jwt_leave_the_control_plane_closed() -> None:
     settings, notes = settings_with(Settings(), ["--jwt-issuer"])
     [entry] = settings.control_plane_api_keys
-    assert entry.startswith("nobody:")
+    assert entry.startswith("unused:")
     assert len(entry.rpartition(":")[2]) > 30
     assert "--control-plane-api-keys" in notes[1]
     own = Settings(control_plane_api_keys=("a:b:admin:c",))

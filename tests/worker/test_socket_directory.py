@@ -119,7 +119,7 @@ async def test_the_sockets_are_their_user_s_alone_whatever_the_umask(tmp_path: P
 
 
 async def test_nobody_connects_before_the_mode_of_a_socket_is_set(tmp_path: Path) -> None:
-    """A thread that connects as soon as the file is there finds 0600 or nobody listening."""
+    """A thread that connects as soon as the file is there finds 0600 or a socket that does not listen."""
     paths, found, stop = [tmp_path / f"e{number}" for number in range(20)], set(), threading.Event()
 
     def knock() -> None:

@@ -63,7 +63,7 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
 
 
 async def _refuse_kept(gateway: Gateway, response_id: str) -> None:
-    """Raises Conflict if a response with that id is kept, whoever owns it."""
+    """Raises Conflict if a response with that id is kept for any key holder."""
     if gateway.history is not None and await gateway.history.has_response(response_id):
         raise id_in_use(response_id)
 

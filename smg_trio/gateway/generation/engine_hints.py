@@ -34,7 +34,7 @@ def trace_headers(gateway: Gateway, request: Request) -> Mapping[str, str] | Non
     """Where the engine's spans belong; None where requests are not traced.
 
     A client's trace context goes on only where they are (as vLLM's own server has it): the engine repeats it in every
-    output, and nobody else could make use of it.
+    output, and no other engine could make use of it.
     """
     if request.context.trace is not None:
         return request.context.trace.headers()

@@ -125,7 +125,7 @@ class ResponsesRun:
         return Answer([self._prepared])
 
     def begin(self) -> GenerationSession[ChoiceUpdate]:
-        """Start generating; whoever calls this closes the session."""
+        """Start generating; the caller closes the session."""
         self._session = GenerationSession(
             self._gateway,
             self._context,
@@ -179,7 +179,7 @@ class ResponsesRun:
         return True
 
     async def _keep_in_the_end(self, value: dict[str, Any]) -> None:
-        """Store how a response in the background ended: nobody else has it, so try until it can be stored."""
+        """Store how a response in the background ended: it exists nowhere else, so try until it can be stored."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:

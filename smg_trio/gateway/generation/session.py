@@ -142,7 +142,7 @@ class GenerationSession(Generic[Update]):
         while True:
             if self._expired is not None:
                 # The deadline passed while it waited to be admitted, or between two attempts: it could only fail the
-                # attempt before, which nobody reads any more.
+                # attempt before, which is not read any more.
                 raise self._expired
             try:
                 await self.answer.begin(gateway.registry, routing_key=self._routing_key, avoid=attempts.avoid)

@@ -1,7 +1,7 @@
 """One line per request, when its answer has ended: what was asked, what it cost, how it went. Never what was said.
 
 Logger ``smg_trio.access``, level info; answers of probes that went well are at debug. The line is one of the observers
-of its request: nothing is done per token, and nothing at all if nobody would see the line.
+of its request: nothing is done per token, and nothing at all if the line is not logged.
 """
 
 from __future__ import annotations

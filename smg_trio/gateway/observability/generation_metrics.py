@@ -4,7 +4,7 @@
 started ── preparation ── begun ── queue ── sent ── prefill ── first output ── decode ── ended
 ```
 Nothing is looked up while an answer runs: its series are found once per model and endpoint. A wake-up costs one look at
-the clock and one count (`GenerationMetrics.note_output`), which whoever reads the answer calls directly.
+the clock and one count (`GenerationMetrics.note_output`), which the reader of the answer calls directly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Generations in flight, as whoever watches the gateway sees them."""
+"""Generations in flight, as the live page and metrics show them."""
 
 from __future__ import annotations
 

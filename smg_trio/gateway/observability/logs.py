@@ -2,8 +2,8 @@
 
 Every line carries the request's id and the worker where they are known (`core.log_context`). A record may have
 ``fields``, a mapping (or `Fields`) that JSON gets as keys of their own and people as ``key=value``; a value that could
-be taken for several fields is quoted. Lines are written at once, by whoever logs: a reader of stderr that stands still
-stops the gateway, and nothing is lost if it dies.
+be taken for several fields is quoted. Lines are written immediately, by the task that logs: a reader of stderr that
+stands still stops the gateway, and nothing is lost if the gateway dies.
 """
 
 from __future__ import annotations

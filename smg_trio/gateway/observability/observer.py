@@ -5,8 +5,8 @@
                          │                   retried ─┘     or generation_failed before it │  or client_left
                          └────────────────────────────────────────────────────────────────┘
 ```
-Whoever handles a request or runs a generation tells one observer, `Observers`, which tells all that are turned on. It
-is told of a request's stages, never of a token.
+The code that handles a request or runs a generation calls one observer, `Observers`, which calls all that are turned
+on: for each stage of a request, never for a token.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A request is begun if its holder has a slot for it and tokens left. What it costs is only known later: its prompt when
 it has been tokenized, its answer when that has ended. So the last request that was begun may overdraw the minute's
 tokens, and nothing else begins until that is paid back. What asks for more than a whole minute's tokens by itself is
-refused before it is sent to an engine. A holder that has been idle for a minute has a whole minute's tokens at once.
+refused before it is sent to an engine. A holder that has been idle for a minute has a whole minute's tokens available.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MINUTE_S: Final = 60.0
 class KeySlot:
     """One request's slot among those of its key holder: given back when the last of those who hold it lets go.
 
-    Whoever gets it from `KeyMeter.enter` or `hold` calls `close` once; that never blocks.
+    The caller of `KeyMeter.enter` or `hold` calls `close` once; that never blocks.
     """
 
     __slots__ = ("_held", "_meter")

@@ -33,15 +33,28 @@ class Http1Connection:
     """HTTP/1.1 on one `ClientConnection`."""
 
     __slots__ = (
-        "_departed", "_exchange", "_finder", "_parser", "_queued", "_refused", "_reset", "_unpaused", "_writing",
-        "buffer", "burst", "context", "date_line", "link", "scheme",
+        "_departed",
+        "_exchange",
+        "_finder",
+        "_parser",
+        "_queued",
+        "_refused",
+        "_reset",
+        "_unpaused",
+        "_writing",
+        "batcher",
+        "buffer",
+        "context",
+        "date_line",
+        "link",
+        "scheme",
     )  # fmt: skip
 
     def __init__(self, link: ClientConnection, context: Http1Context) -> None:
         self.link = link
         self.context = context
         self.date_line = context.date_line
-        self.burst = context.burst
+        self.batcher = context.batcher
         self.buffer = bytearray()
         self._finder = HeadFinder(self.buffer, context.limits.max_header_bytes)
         self._parser = HeadParser()
@@ -63,8 +76,8 @@ class Http1Connection:
 
         Raises nothing but cancellation. The socket is closed by the link's owner.
         """
-        departures = self.context.departures
-        departures.enter(self.link.sock, self)
+        disconnects = self.context.disconnects
+        disconnects.enter(self.link.sock, self)
         try:
             return await self._serve()
         except RequestFault as fault:
@@ -72,7 +85,7 @@ class Http1Connection:
         except (ClientGone, OSError):
             pass
         finally:
-            departures.leave(self.link.sock)
+            disconnects.leave(self.link.sock)
             self.link.read_deadline = inf
             self.link.timeout_answer = None
             if self.link.fault is not None:
@@ -215,14 +228,14 @@ class Http1Connection:
             await self.write_slowly(rest)
 
     def queue(self, data: bytes) -> bool:
-        """Leaves ``data`` to the next burst; ``False`` if it must be written by the caller, for it has to wait."""
+        """Leaves ``data`` to the next batch; ``False`` if it must be written by the caller, for it has to wait."""
         if self._writing is not None:
             return False
         if self._queued:
             self._queued += data
         else:
             self._queued = data
-            self.burst.add(self)
+            self.batcher.add(self)
         return True
 
     def write_queued(self) -> bytes:
@@ -242,7 +255,7 @@ class Http1Connection:
         return rest
 
     async def write_rest(self, rest: bytes) -> None:
-        """Writes what a burst could not. A client that has left ends the connection."""
+        """Writes what a batch could not. A client that has left ends the connection."""
         if self.link.sock.fileno() < 0:  # closed before this task had its first turn
             return
         try:

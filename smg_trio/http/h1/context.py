@@ -16,20 +16,20 @@ class Http1Context:
     """The app, the limits, the counters, and whether the server is draining."""
 
     __slots__ = (
-        "_date_line", "_date_second", "app", "burst", "departures", "draining", "faults", "limits", "requests",
+        "_date_line", "_date_second", "app", "batcher", "disconnects", "draining", "faults", "limits", "requests",
     )  # fmt: skip
 
     def __init__(
         self,
         app: App,
         limits: ServerLimits,
-        departures: DisconnectWatch,
+        disconnects: DisconnectWatch,
         faults: FaultAnswers,
     ) -> None:
         self.app = app
         self.limits = limits
-        self.departures = departures
-        self.burst = WriteBatcher()
+        self.disconnects = disconnects
+        self.batcher = WriteBatcher()
         self.draining = False
         self.requests = 0
         self.faults = faults

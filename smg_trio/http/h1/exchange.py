@@ -108,7 +108,7 @@ class Exchange:
         self._release()
         self._scopes = None
         if self._streams:
-            self._connection.burst.streams -= 1
+            self._connection.batcher.streams -= 1
 
     def _release(self) -> None:
         if self._end is not None:
@@ -191,8 +191,8 @@ class Exchange:
     def write_body(self, data: bytes) -> Awaitable[None] | None:
         """A piece of the body in mid-response: `send` without a message to make and take apart.
 
-        Returns None if it was taken at once, by the kernel or by the next burst, else what must be awaited before
-        anything else is sent. Errors as `send`, here or there; a burst that meets one ends the connection.
+        Returns None if it was taken at once, by the kernel or by the next batch, else what must be awaited before
+        anything else is sent. Errors as `send`, here or there; a batch that meets one ends the connection.
         """
         framed = self.response.chunk(data)
         if framed is None:
@@ -200,8 +200,8 @@ class Exchange:
         connection = self._connection
         if not self._streams:
             self._streams = True
-            connection.burst.streams += 1
-        if connection.burst.streams >= WORTH_FROM and connection.queue(framed):
+            connection.batcher.streams += 1
+        if connection.batcher.streams >= WORTH_FROM and connection.queue(framed):
             return None
         try:
             rest = connection.offer(framed)

@@ -189,7 +189,7 @@ def check_content_length(value: bytes, max_body_bytes: int) -> int:
 
 
 def check_expectation(value: bytes) -> None:
-    """Raises ExpectationFailed for an Expect that nobody here can meet."""
+    """Raises ExpectationFailed for an Expect that this server cannot meet."""
     if value.lower() != b"100-continue":
         raise ExpectationFailed("The only expectation that can be met is 100-continue.")
 

@@ -4,10 +4,10 @@ What hypercorn 0.18 does, and what is done about it here:
 
 * It takes a stream for ended once its last bytes are on their way, before the frame that ends it. A server that drains
   then says goodbye too early, or closes the connection as idle, and the client takes the answer for cut off.
-* After the goodbye nobody closes the connection.
-* A client that leaves while the end of an answer waits for its flow control leaves that answer waiting for ever, and
+* After the GOAWAY it does not close the connection.
+* A client that leaves while the end of an answer waits for its flow control leaves that answer waiting permanently, and
   the connection with it.
-* A stream whose app has failed in mid-response is forgotten, and the client waits for ever.
+* A stream whose app has failed in mid-response is forgotten, and the client waits permanently.
 * A stream that is over while the client may still send on it stays open for the client, and what comes on it ends the
   connection with a KeyError.
 * It accepts compressed WebSockets: see `websocket_extensions`.

@@ -3,7 +3,7 @@
 What hypercorn 0.18 does on its own TCP server, and what is done about it here:
 
 * Whatever a connection raises ends the process. Here it is logged and ends only that connection.
-* Sends are shielded from cancellation, so a client that stops reading blocks shutdown for ever. Nothing is
+* Sends are shielded from cancellation, so a client that stops reading blocks shutdown permanently. Nothing is
   shielded here, and a client that takes no byte for ``write_timeout_s`` is cut.
 * Each send takes a lock, a shielded scope and two checkpoints. The bytes are first offered to the kernel;
   lock and wait come only when its buffer is full.
@@ -13,7 +13,7 @@ What hypercorn 0.18 does on its own TCP server, and what is done about it here:
 hypercorn's HTTP/1.1 protocol reads nothing but WebSocket handshakes that `http1` has read before, and not one byte
 more until they are answered: see `WebSocketProtocol`.
 
-A send that succeeds at once has no checkpoint: an app must await something else in an endless loop.
+A send that succeeds immediately has no checkpoint: an app must await something else in an endless loop.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class HypercornConnection:
         self._sending = trio.Lock()
         self._idle_deadline = self._head_deadline = inf
         self._ended = False
-        """The client sends no more, or nobody reads it any more."""
+        """The client sends no more, or the app has stopped reading."""
 
     async def run(self) -> None:
         """Speaks the protocol until either side ends it; a failure is logged and ends only this one."""

@@ -114,37 +114,37 @@ class ThinkParser(ScriptParser):
 
     def _is_json(self) -> Steps[bool]:
         """Whether JSON begins here; nothing is read."""
-        tape = self.tape
+        cursor = self.cursor
         while True:
-            text = tape.text[tape.pos : tape.pos + _JSON_HEAD_LIMIT]
+            text = cursor.text[cursor.pos : cursor.pos + _JSON_HEAD_LIMIT]
             if _JSON_HEAD.match(text):
                 return True
-            if tape.closed or len(text) == _JSON_HEAD_LIMIT or not _JSON_HEAD_BEGUN.fullmatch(text):
+            if cursor.closed or len(text) == _JSON_HEAD_LIMIT or not _JSON_HEAD_BEGUN.fullmatch(text):
                 return False
             yield
 
     def _skip_repeated_open(self) -> Steps[None]:
         """The model may write the opening marker although the prompt holds it."""
-        self.tape.keep()
-        yield from skip_space(self.tape)
-        repeated = yield from expect(self.tape, *self.style.open)
-        space = self.tape.kept()
+        self.cursor.keep()
+        yield from skip_space(self.cursor)
+        repeated = yield from expect(self.cursor, *self.style.open)
+        space = self.cursor.kept()
         if not repeated:
             self.reasoning(space)
 
     def _read_up_to(self, scanner: MarkerScanner, wanted: frozenset[str], emit: Emit) -> Steps[bool]:
         """Passes text to `emit` up to one of `wanted`; True if it came. Other markers are left out."""
-        tape = self.tape
+        cursor = self.cursor
         while True:
-            end, marker = scanner.scan(tape.text, tape.pos, tape.closed)
-            if end > tape.pos:
-                emit(tape.take_to(end))
+            end, marker = scanner.scan(cursor.text, cursor.pos, cursor.closed)
+            if end > cursor.pos:
+                emit(cursor.take_to(end))
             if marker is None:
-                if tape.closed:
+                if cursor.closed:
                     return False
                 yield
                 continue
-            tape.skip_to(end + len(marker))
+            cursor.skip_to(end + len(marker))
             if self.inner is not None and self.inner.in_call:
                 emit(marker)
             elif marker in wanted:

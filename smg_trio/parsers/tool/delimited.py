@@ -46,39 +46,39 @@ class DelimitedParser(ToolParser):
                 yield from self._read_call(marker)
 
     def _read_call(self, marker: str) -> Steps[None]:
-        tape = self.tape
-        tape.keep(marker)
-        yield from skip_space(tape)
+        cursor = self.cursor
+        cursor.keep(marker)
+        yield from skip_space(cursor)
         name = ""
-        if (yield from expect(tape, "call:")):
-            name = yield from read_name(tape)
-        if not name or (yield from skip_space(tape)) != "{":
+        if (yield from expect(cursor, "call:")):
+            name = yield from read_name(cursor)
+        if not name or (yield from skip_space(cursor)) != "{":
             self.give_back(self.markers)
             return
         self.begin_call(name)
-        yield from read_delimited(tape, self.arguments, self.style.quote)
+        yield from read_delimited(cursor, self.arguments, self.style.quote)
         self.end_call()
-        yield from skip_space(tape)
-        yield from expect(tape, self.style.close)
+        yield from skip_space(cursor)
+        yield from expect(cursor, self.style.close)
 
 
-def read_delimited(tape: TextCursor, emit: Emit, quote: str) -> Steps[bool]:
-    """`tape.read_value` for values whose strings stand between two `quote`; inside them every sign is text."""
+def read_delimited(cursor: TextCursor, emit: Emit, quote: str) -> Steps[bool]:
+    """`cursor.read_value` for values whose strings stand between two `quote`; inside them every sign is text."""
     scanner = scanner_for(quote)
     reader = ValueReader()
     inside = False
     while True:
-        end, marker = scanner.scan(tape.text, tape.pos, tape.closed)
-        piece = tape.text[tape.pos : end]
+        end, marker = scanner.scan(cursor.text, cursor.pos, cursor.closed)
+        piece = cursor.text[cursor.pos : end]
         if inside:
             reader.read(escape(piece), 0)
-            tape.skip_to(end)
+            cursor.skip_to(end)
         else:
-            tape.skip_to(tape.pos + reader.read(piece, 0))
-        if marker and tape.pos == end and not reader.done and not reader.failed:
+            cursor.skip_to(cursor.pos + reader.read(piece, 0))
+        if marker and cursor.pos == end and not reader.done and not reader.failed:
             reader.read('"', 0)
             inside = not inside
-            tape.skip_to(end + len(marker))
+            cursor.skip_to(end + len(marker))
         if text := reader.take():
             emit(text)
         if reader.done:
@@ -89,7 +89,7 @@ def read_delimited(tape: TextCursor, emit: Emit, quote: str) -> Steps[bool]:
             return False
         if marker:
             continue
-        if tape.closed:
+        if cursor.closed:
             if tail := reader.flush():
                 emit(tail)
             return reader.done

@@ -30,32 +30,32 @@ class ForcedListParser(ToolParser):
         self._keys = CallKeys(accepts=names.__contains__, alone=names.__contains__)
 
     def script(self) -> Steps[None]:
-        tape = self.tape
-        tape.keep()
-        opener = yield from skip_space(tape)
+        cursor = self.cursor
+        cursor.keep()
+        opener = yield from skip_space(cursor)
         if opener == "[":
-            tape.skip_to(tape.pos + 1)
-            yield from skip_space(tape)
+            cursor.skip_to(cursor.pos + 1)
+            yield from skip_space(cursor)
         while (yield from self._read_item()):
-            tape.keep()
-            separator = yield from skip_space(tape)
+            cursor.keep()
+            separator = yield from skip_space(cursor)
             if separator in (",", "]"):
-                tape.skip_to(tape.pos + 1)
+                cursor.skip_to(cursor.pos + 1)
             if separator != ",":
-                tape.drop()
-                yield from skip_space(tape)
+                cursor.drop()
+                yield from skip_space(cursor)
                 break
-            yield from skip_space(tape)
+            yield from skip_space(cursor)
         else:
-            self.content(tape.kept())
-        yield from read_until(tape, _NOTHING, self.content)
+            self.content(cursor.kept())
+        yield from read_until(cursor, _NOTHING, self.content)
 
     def _read_item(self) -> Steps[bool]:
         """One call; False: something else stands here, and what was read of it is kept."""
-        tape = self.tape
-        if (yield from skip_space(tape)) != "{":
+        cursor = self.cursor
+        if (yield from skip_space(cursor)) != "{":
             return False
-        tape.skip_to(tape.pos + 1)
+        cursor.skip_to(cursor.pos + 1)
         return (yield from read_call(self, self._keys))
 
 
@@ -73,24 +73,24 @@ class ForcedCallParser(ToolParser):
         super().__init__(tools)
 
     def script(self) -> Steps[None]:
-        tape = self.tape
-        tape.keep()
-        if (yield from skip_space(tape)) == "{" and (yield from self._is_object()):
+        cursor = self.cursor
+        cursor.keep()
+        if (yield from skip_space(cursor)) == "{" and (yield from self._is_object()):
             self.begin_call(self._name)
             yield from self.stream_arguments()
-            yield from skip_space(tape)
+            yield from skip_space(cursor)
         else:
-            self.content(tape.kept())
-        yield from read_until(tape, _NOTHING, self.content)
+            self.content(cursor.kept())
+        yield from read_until(cursor, _NOTHING, self.content)
 
     def _is_object(self) -> Steps[bool]:
         """Whether a key or the end of the object follows the brace that stands here; nothing is read."""
-        tape = self.tape
+        cursor = self.cursor
         while True:
-            rest = tape.text[tape.pos + 1 : tape.pos + 1 + _GAP_LIMIT]
+            rest = cursor.text[cursor.pos + 1 : cursor.pos + 1 + _GAP_LIMIT]
             if key := rest.lstrip():
                 return key[0] in ('"', "}")
-            if tape.closed or len(rest) == _GAP_LIMIT:
+            if cursor.closed or len(rest) == _GAP_LIMIT:
                 return True
             yield
 
@@ -109,11 +109,11 @@ class ForcedTextParser(ToolParser):
         super().__init__(tools)
 
     def script(self) -> Steps[None]:
-        yield from peek(self.tape)
+        yield from peek(self.cursor)
         schema = self.tools.get(self._name) or {}
         key = next(iter(schema.get("properties") or ()), "input")
         self.begin_call(self._name)
         self.arguments("{" + quoted(key) + ': "')
-        yield from read_until(self.tape, _NOTHING, lambda text: self.arguments(escape(text)))
+        yield from read_until(self.cursor, _NOTHING, lambda text: self.arguments(escape(text)))
         self.arguments('"}')
         self.end_call()

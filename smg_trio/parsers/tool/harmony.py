@@ -55,7 +55,7 @@ class HarmonyParser(ToolParser):
             if marker is None:
                 return
             if marker in _HEADS:
-                self.tape.keep(marker)
+                self.cursor.keep(marker)
                 marker = yield from self._read_message()
             elif marker in _ENDS:
                 marker = yield from self._read_loose_head()
@@ -64,17 +64,17 @@ class HarmonyParser(ToolParser):
 
     def _read_loose_head(self) -> Steps[str | None]:
         """A message may begin with its recipient, where the role was in the prompt; else nothing is read."""
-        self.tape.keep()
-        yield from skip_space(self.tape)
-        if (yield from ahead(self.tape, "to=")):
+        self.cursor.keep()
+        yield from skip_space(self.cursor)
+        if (yield from ahead(self.cursor, "to=")):
             return (yield from self._read_message())
-        self.content(self.tape.kept())
+        self.content(self.cursor.kept())
         return None
 
     def _read_message(self) -> Steps[str | None]:
         """Header, from what was kept on, and body. Returns the marker that ended the body, None if none."""
-        first = self.tape.kept()
-        rest, found = yield from read_head(self.tape, _HEAD_END, _HEAD_LIMIT)
+        first = self.cursor.kept()
+        rest, found = yield from read_head(self.cursor, _HEAD_END, _HEAD_LIMIT)
         head = first + rest
         if found != "<|message|>":
             self.content(_unmarked(head))
@@ -93,7 +93,7 @@ class HarmonyParser(ToolParser):
         return (yield from self._read_call(name))
 
     def _read_body(self, emit: Emit) -> Steps[str | None]:
-        return (yield from read_until(self.tape, _BODY_END, emit))
+        return (yield from read_until(self.cursor, _BODY_END, emit))
 
     def _copy_call(self, head: str) -> Steps[str | None]:
         self.content(head + "<|message|>")
@@ -103,10 +103,10 @@ class HarmonyParser(ToolParser):
 
     def _read_call(self, name: str) -> Steps[str | None]:
         self.begin_call(name)
-        char = yield from skip_space(self.tape)
+        char = yield from skip_space(self.cursor)
         if char == "{":
             yield from self.stream_arguments()
-            yield from skip_space(self.tape)
+            yield from skip_space(self.cursor)
             return (yield from self._read_body(self.content))
         held: list[str] = []
         marker = yield from self._read_body(held.append)

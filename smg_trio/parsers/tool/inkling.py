@@ -36,41 +36,41 @@ class InklingParser(ToolParser):
         return _OUTSIDE.markers
 
     def script(self) -> Steps[None]:
-        yield from peek(self.tape)
+        yield from peek(self.cursor)
         marker: str | None = _THOUGHT if self.starts_in_reasoning else ""
         while marker is not None:
             if marker == _BLOCK:
                 marker = yield from self._read_kind()
                 continue
             if marker == _THOUGHT:
-                self.tape.drop()
-                marker = yield from read_until(self.tape, _INSIDE_THOUGHT, self.reasoning)
+                self.cursor.drop()
+                marker = yield from read_until(self.cursor, _INSIDE_THOUGHT, self.reasoning)
                 continue
             if marker == _CALL:
                 yield from self._read_call()
-            self.tape.drop()
+            self.cursor.drop()
             marker = yield from self.content_until(_OUTSIDE)
 
     def _read_kind(self) -> Steps[str | None]:
         """What a block is: the marker behind its name; "" where there is none."""
-        self.tape.keep(_BLOCK)
-        yield from read_name(self.tape)
-        kind = yield from expect(self.tape, _TEXT, _THOUGHT, _CALL)
+        self.cursor.keep(_BLOCK)
+        yield from read_name(self.cursor)
+        kind = yield from expect(self.cursor, _TEXT, _THOUGHT, _CALL)
         if not kind:
             self.give_back(_ALL)
         return kind
 
     def _read_call(self) -> Steps[None]:
         if not self._parse_calls:
-            self.content(self.tape.kept() or _CALL)
-            if (yield from read_until(self.tape, scanner_for(_END), self.content)):
+            self.content(self.cursor.kept() or _CALL)
+            if (yield from read_until(self.cursor, scanner_for(_END), self.content)):
                 self.content(_END)
             return
-        if (yield from skip_space(self.tape)) != "{":
+        if (yield from skip_space(self.cursor)) != "{":
             self.give_back(_ALL)
             return
-        self.tape.skip_to(self.tape.pos + 1)
+        self.cursor.skip_to(self.cursor.pos + 1)
         if not (yield from read_call(self, _KEYS)):
             self.give_back(_ALL)
-        yield from skip_space(self.tape)
-        yield from expect(self.tape, _END)
+        yield from skip_space(self.cursor)
+        yield from expect(self.cursor, _END)

@@ -114,7 +114,7 @@ class JsonBlockParser(ToolParser):
     def _read_bare(self, bracket: str) -> Steps[None]:
         """What stands behind a bracket that may begin calls. Text full of them is no longer looked at."""
         calls = self.calls
-        self.tape.keep(bracket)
+        self.cursor.keep(bracket)
         yield from self._read_list(bracket, self._bare)
         self._attempts += calls == self.calls
         if self._attempts > MOST_ATTEMPTS:
@@ -122,19 +122,19 @@ class JsonBlockParser(ToolParser):
 
     def _read_marked(self, marker: str) -> Steps[None]:
         """What stands behind an opening marker: an object, or a list of them."""
-        self.tape.keep(marker)
-        first = yield from skip_space(self.tape)
+        self.cursor.keep(marker)
+        first = yield from skip_space(self.cursor)
         if first in _BARE:
-            self.tape.skip_to(self.tape.pos + 1)
+            self.cursor.skip_to(self.cursor.pos + 1)
         yield from self._read_list(first, self._marked)
 
     def _read_list(self, first: str, keys: CallKeys) -> Steps[None]:
         """Calls one behind the other; `first` (``{`` or ``[``) has been read."""
-        tape = self.tape
+        cursor = self.cursor
         if first == "[":
-            first = yield from skip_space(tape)
+            first = yield from skip_space(cursor)
             if first == "{":
-                tape.skip_to(tape.pos + 1)
+                cursor.skip_to(cursor.pos + 1)
         if first != "{":
             self.give_back(self.style.open)
             return
@@ -146,18 +146,18 @@ class JsonBlockParser(ToolParser):
 
     def _read_separator(self) -> Steps[bool]:
         """What stands behind a call. True: another object, whose ``{`` has been read."""
-        tape = self.tape
-        tape.keep()
-        char = yield from skip_space(tape)
+        cursor = self.cursor
+        cursor.keep()
+        char = yield from skip_space(cursor)
         while char and char in _SEPARATORS:
-            tape.skip_to(tape.pos + 1)
-            char = yield from skip_space(tape)
+            cursor.skip_to(cursor.pos + 1)
+            char = yield from skip_space(cursor)
         if char == "{":
-            tape.skip_to(tape.pos + 1)
+            cursor.skip_to(cursor.pos + 1)
             return True
-        closed = bool(self.style.close) and bool((yield from expect(tape, *self.style.close)))
+        closed = bool(self.style.close) and bool((yield from expect(cursor, *self.style.close)))
         self._owes_close = not closed
-        between = tape.kept()
+        between = cursor.kept()
         if not closed:
             self.content(between.translate(_NO_CLOSERS))
         return False

@@ -43,7 +43,7 @@ class KimiK3Parser(XmlParser):
         return super().markers | {THINK_OPEN, *_UNWRAPPED}
 
     def script(self) -> Steps[None]:
-        yield from peek(self.tape)
+        yield from peek(self.cursor)
         marker: str | None = THINK_OPEN if self.starts_in_reasoning else ""
         while marker is not None:
             if marker == THINK_OPEN:
@@ -54,7 +54,7 @@ class KimiK3Parser(XmlParser):
             marker = yield from self.content_until(self._outside)
 
     def _read_thought(self) -> Steps[str | None]:
-        marker = yield from read_until(self.tape, self._inside, self.reasoning)
+        marker = yield from read_until(self.cursor, self._inside, self.reasoning)
         if marker in KIMI_K3.block_open and marker not in self._outside.markers:
             self.content(marker)
             return ""

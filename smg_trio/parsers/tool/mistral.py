@@ -22,23 +22,23 @@ class MistralParser(JsonBlockParser):
         return frozenset(_MARKERS)
 
     def _read_marked(self, marker: str) -> Steps[None]:
-        self.tape.keep(marker)
-        first = yield from skip_space(self.tape)
+        self.cursor.keep(marker)
+        first = yield from skip_space(self.cursor)
         if first in ("[", "{"):
-            self.tape.skip_to(self.tape.pos + 1)
+            self.cursor.skip_to(self.cursor.pos + 1)
             yield from self._read_list(first, self._marked)
         else:
             yield from self._read_named()
 
     def _read_named(self) -> Steps[None]:
         """``NAME[ARGS]{…}``; some versions write ``[CALL_ID]ID`` in between, some no ``[ARGS]``."""
-        name = yield from read_name(self.tape)
-        marker = yield from expect(self.tape, "[CALL_ID]", "[ARGS]")
+        name = yield from read_name(self.cursor)
+        marker = yield from expect(self.cursor, "[CALL_ID]", "[ARGS]")
         call_id = ""
         if marker == "[CALL_ID]":
-            call_id = yield from read_name(self.tape)
-            yield from expect(self.tape, "[ARGS]")
-        char = yield from skip_space(self.tape)
+            call_id = yield from read_name(self.cursor)
+            yield from expect(self.cursor, "[ARGS]")
+        char = yield from skip_space(self.cursor)
         if not name or char != "{":
             self.give_back(_MARKERS)
             return

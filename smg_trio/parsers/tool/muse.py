@@ -1,8 +1,8 @@
 """Muse: the answer as messages to recipients, calls as markup in messages to tools.
 
 A message is ``<|start|>assistant to=RECIPIENT<|message|>BODY`` ended by ``<|eom|>`` or, the last one, ``<|eot|>``; the
-prompt ends in the first ``<|start|>assistant``. What goes to ``self``, or names nobody, is thought; what goes to
-``user`` or ``commentary`` is content; ``developer`` is for nobody to see. Everything else goes to tools and holds
+prompt ends in the first ``<|start|>assistant``. What goes to ``self``, or has no recipient, is reasoning; what goes to
+``user`` or ``commentary`` is content; ``developer`` is not shown. Everything else goes to tools and holds
 ``<atem:function_calls>`` around ``<atem:invoke name="…">`` elements. Only there is such markup a call; in text without
 any frame it is one as well. The model sometimes leaves a message without ending it, by the next one's recipient.
 
@@ -96,7 +96,7 @@ class MuseParser(XmlParser):
         return super().markers | {*_FRAME}
 
     def script(self) -> Steps[None]:
-        yield from peek(self.tape)
+        yield from peek(self.cursor)
         marker: str | None = THINK_OPEN if self.starts_in_reasoning else ""
         framed = False
         while marker is not None:
@@ -109,11 +109,11 @@ class MuseParser(XmlParser):
                 if marker in ATEM.markers:
                     yield from self.read_marked(marker)
                 outside = _BODY_END if framed or not self._parse_calls else _UNFRAMED
-                marker = yield from read_until(self.tape, outside, self.content)
+                marker = yield from read_until(self.cursor, outside, self.content)
 
     def _read_header(self) -> Steps[str | None]:
         """The rest of a header, as the marker that begins its message; what leads to none is left out."""
-        head, marker = yield from read_head(self.tape, _HEAD_END, _HEAD_LIMIT)
+        head, marker = yield from read_head(self.cursor, _HEAD_END, _HEAD_LIMIT)
         if marker != _MESSAGE:
             self.content(_RECIPIENT.sub("", head.removeprefix("assistant")))
             return marker or ""
@@ -123,19 +123,19 @@ class MuseParser(XmlParser):
     def _read_body(self, recipient: str) -> Steps[str | None]:
         """A message behind its header; returns the marker that ended it, None with the text."""
         if recipient in ("", "self"):
-            return (yield from read_until(self.tape, _BODY_END, self.reasoning))
+            return (yield from read_until(self.cursor, _BODY_END, self.reasoning))
         if recipient in ("user", "commentary"):
-            return (yield from read_until(self.tape, _BODY_END, self.content))
+            return (yield from read_until(self.cursor, _BODY_END, self.content))
         if recipient == "developer":
-            return (yield from read_until(self.tape, _BODY_END, _nobody))
+            return (yield from read_until(self.cursor, _BODY_END, _nobody))
         if not self._parse_calls:
-            return (yield from read_until(self.tape, _BODY_END, self.content))
+            return (yield from read_until(self.cursor, _BODY_END, self.content))
         return (yield from self._read_calls_of(self._not_blank))
 
     def _read_calls_of(self, emit: Emit) -> Steps[str | None]:
         """The calls in a message to a tool; text beside them goes to `emit`."""
         while True:
-            marker = yield from read_until(self.tape, _IN_TOOL, emit)
+            marker = yield from read_until(self.cursor, _IN_TOOL, emit)
             if marker is None or marker not in ATEM.markers:
                 return marker
             yield from self.read_marked(marker)

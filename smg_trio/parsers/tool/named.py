@@ -66,13 +66,13 @@ class NamedCallParser(ToolParser):
             if marker in self.style.section_open:
                 yield from self._read_section(marker)
             elif marker in self.style.open:
-                self.tape.keep(marker)
+                self.cursor.keep(marker)
                 yield from self._read_calls()
 
     def _read_section(self, marker: str) -> Steps[None]:
-        self.tape.keep(marker)
-        yield from skip_space(self.tape)
-        opened = yield from expect(self.tape, *self.style.open)
+        self.cursor.keep(marker)
+        yield from skip_space(self.cursor)
+        opened = yield from expect(self.cursor, *self.style.open)
         if opened:
             yield from self._read_calls()
         else:
@@ -82,11 +82,11 @@ class NamedCallParser(ToolParser):
         """Calls one behind the other; the first opening marker has been read."""
         style = self.style
         while (yield from self._read_call()):
-            self.tape.keep()
-            yield from skip_space(self.tape)
-            between = yield from expect(self.tape, *style.open, *style.section_close)
+            self.cursor.keep()
+            yield from skip_space(self.cursor)
+            between = yield from expect(self.cursor, *style.open, *style.section_close)
             if between in style.section_close:
-                self.tape.drop()
+                self.cursor.drop()
                 return
             if between not in style.open:
                 self.give_back(style.markers)
@@ -98,15 +98,15 @@ class NamedCallParser(ToolParser):
         name = yield from self._read_head()
         if not name:
             return False
-        char = yield from skip_space(self.tape)
-        if self.style.fence and (yield from expect(self.tape, self.style.fence)):
-            char = yield from skip_space(self.tape)
+        char = yield from skip_space(self.cursor)
+        if self.style.fence and (yield from expect(self.cursor, self.style.fence)):
+            char = yield from skip_space(self.cursor)
         if char == "{":
             self.announce(name)
             yield from self.stream_arguments()
             yield from self._read_tail()
             return True
-        if not (yield from expect(self.tape, *self.style.close)):
+        if not (yield from expect(self.cursor, *self.style.close)):
             return False
         self.announce(name)
         self.arguments("{}")
@@ -119,26 +119,26 @@ class NamedCallParser(ToolParser):
 
     def _read_head(self) -> Steps[str]:
         """The name, up to and with the marker behind it; "" if they are not there."""
-        yield from skip_space(self.tape)
-        name = yield from read_name(self.tape)
+        yield from skip_space(self.cursor)
+        name = yield from read_name(self.cursor)
         if self.style.kind_end:
-            if not (yield from expect(self.tape, self.style.kind_end)):
+            if not (yield from expect(self.cursor, self.style.kind_end)):
                 return ""
-            name = yield from read_name(self.tape)
-        if not (yield from expect(self.tape, *self.style.name_end)):
-            yield from skip_space(self.tape)
-            if not (yield from expect(self.tape, *self.style.name_end)):
+            name = yield from read_name(self.cursor)
+        if not (yield from expect(self.cursor, *self.style.name_end)):
+            yield from skip_space(self.cursor)
+            if not (yield from expect(self.cursor, *self.style.name_end)):
                 return ""
         return name
 
     def _read_tail(self) -> Steps[None]:
         """What closes a call. Where it is missing, what stands there instead is content."""
-        self.tape.keep()
-        yield from skip_space(self.tape)
-        if self.style.fence and (yield from expect(self.tape, "```")):
-            yield from skip_space(self.tape)
-        if (yield from expect(self.tape, *self.style.close)):
-            self.tape.drop()
+        self.cursor.keep()
+        yield from skip_space(self.cursor)
+        if self.style.fence and (yield from expect(self.cursor, "```")):
+            yield from skip_space(self.cursor)
+        if (yield from expect(self.cursor, *self.style.close)):
+            self.cursor.drop()
         else:
             self.give_back(("```",) if self.style.fence else ())
 

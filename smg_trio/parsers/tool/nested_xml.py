@@ -45,28 +45,28 @@ class NestedXmlParser(ToolParser):
         return frozenset(_MARKERS)
 
     def script(self) -> Steps[None]:
-        tape = self.tape
+        cursor = self.cursor
         while True:
             marker = yield from self.content_until(_OWED if self.calls else _IDLE)
             if marker is None:
                 return
             if marker == _BLOCK_OPEN:
-                tape.keep(marker)
-                yield from skip_space(tape)
-                if not (yield from expect(tape, _INVOKE)):
+                cursor.keep(marker)
+                yield from skip_space(cursor)
+                if not (yield from expect(cursor, _INVOKE)):
                     self.give_back(_MARKERS)
                     continue
             elif marker == _INVOKE:
-                tape.keep(marker)
+                cursor.keep(marker)
             else:
                 continue
             yield from self._read_calls()
 
     def _read_calls(self) -> Steps[None]:
         """Calls one behind the other; the marker of the first has been read."""
-        tape = self.tape
+        cursor = self.cursor
         while True:
-            head, marker = yield from read_head(tape, _TAG_END, _NAME_LIMIT)
+            head, marker = yield from read_head(cursor, _TAG_END, _NAME_LIMIT)
             name = head.strip().strip("\"'")
             if marker is None or not re.fullmatch(r"[\w.:/\-]+", name):
                 self.give_back(_MARKERS)
@@ -74,28 +74,28 @@ class NestedXmlParser(ToolParser):
             self.begin_call(name)
             yield from self._read_arguments(self.tools.get(name) or {})
             self.end_call()
-            tape.keep()
-            yield from skip_space(tape)
-            found = yield from expect(tape, _INVOKE, _BLOCK_CLOSE)
+            cursor.keep()
+            yield from skip_space(cursor)
+            found = yield from expect(cursor, _INVOKE, _BLOCK_CLOSE)
             if found == _BLOCK_CLOSE:
-                tape.drop()
+                cursor.drop()
                 return
             if found != _INVOKE:
                 self.give_back(_MARKERS)
                 return
 
     def _read_arguments(self, schema: Mapping[str, Any]) -> Steps[None]:
-        tape = self.tape
+        cursor = self.cursor
         writer = ArgumentWriter(self.arguments, schema, framed=False)
         properties = schema.get("properties")
         while True:
-            char = yield from skip_space(tape)
+            char = yield from skip_space(cursor)
             if not char:
                 return
-            found = yield from ahead(tape, _INVOKE_END, _BLOCK_CLOSE, _ELEMENT_END, _ELEMENT)
+            found = yield from ahead(cursor, _INVOKE_END, _BLOCK_CLOSE, _ELEMENT_END, _ELEMENT)
             if found != _ELEMENT:
                 writer.close()
-                yield from expect(tape, _INVOKE_END)
+                yield from expect(cursor, _INVOKE_END)
                 return
             name = yield from self._read_tag()
             own = properties.get(name) if isinstance(properties, Mapping) else None
@@ -103,8 +103,8 @@ class NestedXmlParser(ToolParser):
 
     def _read_tag(self) -> Steps[str]:
         """``]<]minimax[>[<NAME>``, which stands here; its name."""
-        self.tape.skip_to(self.tape.pos + len(_ELEMENT))
-        name, _ = yield from read_head(self.tape, _TAG_END, _NAME_LIMIT)
+        self.cursor.skip_to(self.cursor.pos + len(_ELEMENT))
+        name, _ = yield from read_head(self.cursor, _TAG_END, _NAME_LIMIT)
         return name.strip()
 
     def _read_argument(self, writer: ArgumentWriter, name: str, schema: Any) -> Steps[None]:
@@ -125,10 +125,10 @@ class NestedXmlParser(ToolParser):
     def _read_text(self, name: str, emit: Any) -> Steps[bool]:
         """Text up to the closing tag of `name`, which is read; False where the text ended."""
         while True:
-            marker = yield from read_until(self.tape, _MARK, emit)
+            marker = yield from read_until(self.cursor, _MARK, emit)
             if marker is None:
                 return False
-            if (yield from expect(self.tape, f"</{name}>")):
+            if (yield from expect(self.cursor, f"</{name}>")):
                 return True
             emit(marker)
 
@@ -138,11 +138,11 @@ class NestedXmlParser(ToolParser):
         text: list[str] = []
         while True:
             start = len(held)
-            marker = yield from read_until(self.tape, _MARK, held.append)
+            marker = yield from read_until(self.cursor, _MARK, held.append)
             text.extend(held[start:])
             if marker is None:
                 return None
-            if (yield from expect(self.tape, f"</{name}>")):
+            if (yield from expect(self.cursor, f"</{name}>")):
                 return _json_of(children, "".join(text), schema)
             tag = yield from self._read_child_tag(depth)
             if not tag:
@@ -156,12 +156,12 @@ class NestedXmlParser(ToolParser):
 
     def _read_child_tag(self, depth: int) -> Steps[str]:
         """``<NAME>`` behind the marker; "" (and nothing read) if it does not stand here."""
-        tape = self.tape
-        found = yield from ahead(tape, "</", "<")
+        cursor = self.cursor
+        found = yield from ahead(cursor, "</", "<")
         if found != "<" or depth >= _MOST_DEPTH:
             return ""
-        tape.skip_to(tape.pos + 1)
-        name, _ = yield from read_head(tape, _TAG_END, _NAME_LIMIT)
+        cursor.skip_to(cursor.pos + 1)
+        name, _ = yield from read_head(cursor, _TAG_END, _NAME_LIMIT)
         return name.strip()
 
 

@@ -69,9 +69,9 @@ class PythonicParser(ToolParser):
                 return
             if marker in self.style.close:
                 continue
-            self.tape.keep(marker)
-            if marker != "[" and (yield from skip_space(self.tape)) == "[":
-                self.tape.skip_to(self.tape.pos + 1)
+            self.cursor.keep(marker)
+            if marker != "[" and (yield from skip_space(self.cursor)) == "[":
+                self.cursor.skip_to(self.cursor.pos + 1)
             calls = self.calls
             yield from self._read_calls()
             self._attempts += calls == self.calls
@@ -81,30 +81,30 @@ class PythonicParser(ToolParser):
     def _read_calls(self) -> Steps[None]:
         markers = (*self.style.open, *self.style.close)
         while (yield from self._read_call()):
-            self.tape.keep()
-            char = yield from skip_space(self.tape)
+            self.cursor.keep()
+            char = yield from skip_space(self.cursor)
             if char == "]":
-                self.tape.skip_to(self.tape.pos + 1)
-                yield from skip_space(self.tape)
-            if self.style.close and (yield from expect(self.tape, *self.style.close)):
-                self.tape.drop()
+                self.cursor.skip_to(self.cursor.pos + 1)
+                yield from skip_space(self.cursor)
+            if self.style.close and (yield from expect(self.cursor, *self.style.close)):
+                self.cursor.drop()
                 return
             if char == "]":
-                self.content(self.tape.kept().replace("]", ""))
+                self.content(self.cursor.kept().replace("]", ""))
                 return
             if char == ",":
-                self.tape.skip_to(self.tape.pos + 1)
+                self.cursor.skip_to(self.cursor.pos + 1)
         self.give_back(markers)
 
     def _read_call(self) -> Steps[bool]:
         """One ``name(key=value, …)``. False: it is none, nothing was said."""
-        tape = self.tape
-        yield from skip_space(tape)
-        name = yield from read_name(tape)
-        if not name or not (yield from expect(tape, "(")):
+        cursor = self.cursor
+        yield from skip_space(cursor)
+        name = yield from read_name(cursor)
+        if not name or not (yield from expect(cursor, "(")):
             return False
-        yield from skip_space(tape)
-        if (yield from expect(tape, ")")):
+        yield from skip_space(cursor)
+        if (yield from expect(cursor, ")")):
             self.begin_call(name)
             self.arguments("{}")
             self.end_call()
@@ -120,30 +120,30 @@ class PythonicParser(ToolParser):
 
     def _read_key(self) -> Steps[str]:
         """``key=``; "" if it is not there."""
-        yield from skip_space(self.tape)
-        key = yield from read_name(self.tape)
-        yield from skip_space(self.tape)
-        return key if key and (yield from expect(self.tape, "=")) else ""
+        yield from skip_space(self.cursor)
+        key = yield from read_name(self.cursor)
+        yield from skip_space(self.cursor)
+        return key if key and (yield from expect(self.cursor, "=")) else ""
 
     def _read_arguments(self) -> Steps[None]:
         """Values and further keys, up to the closing parenthesis; the first key has been read."""
-        tape = self.tape
+        cursor = self.cursor
         while True:
-            char = yield from skip_space(tape)
+            char = yield from skip_space(cursor)
             if not char:
                 return
-            sound = yield from read_value(tape, self.arguments)
-            char = yield from skip_space(tape)
+            sound = yield from read_value(cursor, self.arguments)
+            char = yield from skip_space(cursor)
             key = ""
-            tape.keep()
+            cursor.keep()
             if sound and char == ",":
-                tape.skip_to(tape.pos + 1)
+                cursor.skip_to(cursor.pos + 1)
                 key = yield from self._read_key()
             if key:
-                tape.drop()
+                cursor.drop()
                 self.arguments(", " + quoted(key) + ": ")
                 continue
-            if (yield from peek(tape)):
+            if (yield from peek(cursor)):
                 self.arguments("}")
                 yield from self._end_arguments()
             return
@@ -151,8 +151,8 @@ class PythonicParser(ToolParser):
     def _end_arguments(self) -> Steps[None]:
         """The closing parenthesis. What was kept in front of it and was no further argument is content."""
         self.end_call()
-        rest = self.tape.kept()
-        closed = yield from expect(self.tape, ")")
+        rest = self.cursor.kept()
+        closed = yield from expect(self.cursor, ")")
         if not closed or rest.strip(", \n"):
             self.content(rest)
 

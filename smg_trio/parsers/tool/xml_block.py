@@ -110,37 +110,37 @@ class XmlParser(ToolParser):
         """What stands behind `marker`, which has been read: calls, if it opens any."""
         style = self.style
         if marker == style.call_open:
-            self.tape.keep(marker)
+            self.cursor.keep(marker)
             yield from self._read_calls(opened=False)
         elif marker in style.block_open:
-            self.tape.keep(marker)
+            self.cursor.keep(marker)
             yield from self._skip_ignored()
-            if (yield from expect(self.tape, style.call_open)):
+            if (yield from expect(self.cursor, style.call_open)):
                 yield from self._read_calls(opened=True)
             elif not (yield from self._read_json_call()):
                 self.give_back(style.markers)
 
     def _read_json_call(self) -> Steps[bool]:
         """A call as a JSON object, which models write where markup was asked of them. False: it is none."""
-        if (yield from ahead(self.tape, "{")) != "{":
+        if (yield from ahead(self.cursor, "{")) != "{":
             return False
-        self.tape.skip_to(self.tape.pos + 1)
+        self.cursor.skip_to(self.cursor.pos + 1)
         return (yield from read_call(self))
 
     def _skip_ignored(self) -> Steps[None]:
-        yield from skip_space(self.tape)
-        while self.style.ignored and (yield from expect(self.tape, *self.style.ignored)):
-            yield from skip_space(self.tape)
+        yield from skip_space(self.cursor)
+        while self.style.ignored and (yield from expect(self.cursor, *self.style.ignored)):
+            yield from skip_space(self.cursor)
 
     def _read_calls(self, opened: bool) -> Steps[None]:
         """Calls one behind the other; `call_open` of the first has been read."""
         style = self.style
         while (yield from self._read_call(opened)):
-            self.tape.keep()
+            self.cursor.keep()
             yield from self._skip_ignored()
-            marker = yield from expect(self.tape, style.call_open, *style.block_close)
+            marker = yield from expect(self.cursor, style.call_open, *style.block_close)
             if marker in style.block_close:
-                self.tape.drop()
+                self.cursor.drop()
                 return
             if marker != style.call_open:
                 self.give_back(style.markers)
@@ -149,24 +149,24 @@ class XmlParser(ToolParser):
 
     def _read_call(self, opened: bool) -> Steps[bool]:
         """One call behind its `call_open`. False: it is none, nothing was said."""
-        if not self.style.head_end and (yield from skip_space(self.tape)) == "{":
+        if not self.style.head_end and (yield from skip_space(self.cursor)) == "{":
             found = yield from self._read_json_call()
             if found:
-                yield from skip_space(self.tape)
-                yield from expect(self.tape, self.style.call_close)
+                yield from skip_space(self.cursor)
+                yield from expect(self.cursor, self.style.call_close)
             return found
         name = yield from self._read_head()
-        char = yield from skip_space(self.tape)
-        if self.style.name_end and (yield from expect(self.tape, self.style.name_end)):
-            char = yield from skip_space(self.tape)
-        follows = yield from ahead(self.tape, self.style.param_open, self.style.call_close, "{")
+        char = yield from skip_space(self.cursor)
+        if self.style.name_end and (yield from expect(self.cursor, self.style.name_end)):
+            char = yield from skip_space(self.cursor)
+        follows = yield from ahead(self.cursor, self.style.param_open, self.style.call_close, "{")
         if not name or not (follows or (opened and not char and self.style.head_end)):
             return False
         self.begin_call(name)
         if follows == "{":
             yield from self.stream_arguments()
-            yield from skip_space(self.tape)
-            yield from expect(self.tape, self.style.call_close)
+            yield from skip_space(self.cursor)
+            yield from expect(self.cursor, self.style.call_close)
         else:
             yield from self._read_parameters(self.tools.get(name) or {})
         self.end_call()
@@ -175,9 +175,9 @@ class XmlParser(ToolParser):
     def _read_head(self) -> Steps[str]:
         """The call's name; "" if there is none."""
         if not self.style.head_end:
-            yield from skip_space(self.tape)
-            return (yield from read_name(self.tape))
-        head, marker = yield from read_head(self.tape, self._head, _HEAD_LIMIT)
+            yield from skip_space(self.cursor)
+            return (yield from read_name(self.cursor))
+        head, marker = yield from read_head(self.cursor, self._head, _HEAD_LIMIT)
         if marker is None:
             return ""
         attributes = _attributes(head)
@@ -189,8 +189,8 @@ class XmlParser(ToolParser):
         style = self.style
         writer = ArgumentWriter(self.arguments, schema, style.framed)
         while True:
-            yield from skip_space(self.tape)
-            marker = yield from read_until(self.tape, self._junk, self.content)
+            yield from skip_space(self.cursor)
+            marker = yield from read_until(self.cursor, self._junk, self.content)
             while marker == style.param_open:
                 marker = yield from self._read_parameter(writer)
             if marker is None:
@@ -202,21 +202,21 @@ class XmlParser(ToolParser):
     def _read_parameter(self, writer: ArgumentWriter) -> Steps[str | None]:
         """One parameter behind its `param_open`. Returns the marker that ended it; None with the text."""
         style = self.style
-        head, marker = yield from read_head(self.tape, self._param_head, _HEAD_LIMIT)
+        head, marker = yield from read_head(self.cursor, self._param_head, _HEAD_LIMIT)
         types = _declared_types(head)
         if style.type_open and (yield from self._expect_behind_space(style.type_open)):
-            word, _ = yield from read_head(self.tape, scanner_for(style.type_close), _HEAD_LIMIT)
+            word, _ = yield from read_head(self.cursor, scanner_for(style.type_close), _HEAD_LIMIT)
             types = schema_types({"type": word.partition("[")[0].strip()})
             types = None if writer.declares(_key(head)) else types
         if style.value_open and marker != style.value_open:
             yield from self._expect_behind_space(style.value_open)
-        elif not style.value_open and not (yield from peek(self.tape)):
+        elif not style.value_open and not (yield from peek(self.cursor)):
             return None
         writer.begin(_key(head), types)
-        if style.cdata and (yield from expect(self.tape, "<![CDATA[")):
-            yield from read_until(self.tape, scanner_for("]]>"), writer.text)
+        if style.cdata and (yield from expect(self.cursor, "<![CDATA[")):
+            yield from read_until(self.cursor, scanner_for("]]>"), writer.text)
         while True:
-            marker = yield from read_until(self.tape, self._value, writer.text)
+            marker = yield from read_until(self.cursor, self._value, writer.text)
             if marker is None:
                 writer.cut()
                 return None
@@ -225,23 +225,23 @@ class XmlParser(ToolParser):
                 return marker
 
     def _expect_behind_space(self, literal: str) -> Steps[str]:
-        yield from skip_space(self.tape)
-        return (yield from expect(self.tape, literal))
+        yield from skip_space(self.cursor)
+        return (yield from expect(self.cursor, literal))
 
     def _ends_value(self, marker: str, writer: ArgumentWriter) -> Steps[bool]:
         """Whether `marker`, just read inside a value, ends it; if not, it is part of the value."""
         style = self.style
-        self.tape.keep(marker)
+        self.cursor.keep(marker)
         if marker == style.param_open:
-            head, _ = yield from head_ahead(self.tape, self._param_head, _HEAD_LIMIT)
+            head, _ = yield from head_ahead(self.cursor, self._param_head, _HEAD_LIMIT)
             ends = writer.declares(_key(head))
         else:
-            char = yield from skip_space(self.tape)
-            ends = not char or bool((yield from ahead(self.tape, *self._behind[marker])))
+            char = yield from skip_space(self.cursor)
+            ends = not char or bool((yield from ahead(self.cursor, *self._behind[marker])))
         if ends:
-            self.tape.drop()
+            self.cursor.drop()
         else:
-            writer.text(self.tape.kept())
+            writer.text(self.cursor.kept())
         return ends
 
 

@@ -19,7 +19,7 @@ from smg_trio.routing.policies.round_robin import RoundRobin
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """The knobs of all policies; each reads its own.
+    """The options of all policies; each reads its own.
 
     Attributes:
         assignment_mode: how `manual` places a new routing key.
@@ -34,24 +34,24 @@ class PolicyOptions:
 
 
 _makers: Mapping[str, Callable[[PolicyOptions, Random], Policy]] = {
-    "least_load": lambda knobs, random: LeastLoad(),
-    "round_robin": lambda knobs, random: RoundRobin(),
-    "random": lambda knobs, random: RandomChoice(random),
-    "power_of_two": lambda knobs, random: PowerOfTwo(random),
-    "passthrough": lambda knobs, random: Passthrough(),
-    "consistent_hashing": lambda knobs, random: ConsistentHashing(random),
-    "prefix_hash": lambda knobs, random: PrefixHash(knobs.prefix_hash),
-    "cache_aware": lambda knobs, random: CacheAware(knobs.cache_aware),
-    "manual": lambda knobs, random: manual(knobs.assignment_mode, knobs.sticky_keys, random),
+    "least_load": lambda options, random: LeastLoad(),
+    "round_robin": lambda options, random: RoundRobin(),
+    "random": lambda options, random: RandomChoice(random),
+    "power_of_two": lambda options, random: PowerOfTwo(random),
+    "passthrough": lambda options, random: Passthrough(),
+    "consistent_hashing": lambda options, random: ConsistentHashing(random),
+    "prefix_hash": lambda options, random: PrefixHash(options.prefix_hash),
+    "cache_aware": lambda options, random: CacheAware(options.cache_aware),
+    "manual": lambda options, random: manual(options.assignment_mode, options.sticky_keys, random),
 }
 
 
-def make_policy(name: str, knobs: PolicyOptions | None = None, random: Random | None = None) -> Policy:
+def make_policy(name: str, options: PolicyOptions | None = None, random: Random | None = None) -> Policy:
     """The policy that `--policy` calls `name`. Raises KeyError for a name that is not in `by_name`."""
-    knobs = knobs or PolicyOptions()
-    policy = _makers[name](knobs, random or Random())
-    if knobs.sticky and name != "manual":
-        return ManualSessions(policy, knobs.sticky_keys, name=policy.name)
+    options = options or PolicyOptions()
+    policy = _makers[name](options, random or Random())
+    if options.sticky and name != "manual":
+        return ManualSessions(policy, options.sticky_keys, name=policy.name)
     return policy
 
 
@@ -60,7 +60,7 @@ def _default_maker(name: str) -> Callable[[], Policy]:
 
 
 by_name: Mapping[str, Callable[[], Policy]] = MappingProxyType({name: _default_maker(name) for name in _makers})
-"""Names of `--policy`, each with what makes the policy with its default knobs."""
+"""Names of `--policy`, each with what makes the policy with its default options."""
 
 __all__ = [
     "CacheAware",

@@ -51,8 +51,8 @@ class CacheAware(Policy):
 
     name = "cache_aware"
 
-    def __init__(self, knobs: CacheAwareOptions | None = None) -> None:
-        self._knobs = knobs or CacheAwareOptions()
+    def __init__(self, options: CacheAwareOptions | None = None) -> None:
+        self._options = options or CacheAwareOptions()
         self._trees: dict[str, PrefixTree] = {}
         self._bits: dict[str, int] = {}
         self._least_load = LeastLoad()
@@ -65,7 +65,7 @@ class CacheAware(Policy):
         if len(candidates) == 1:
             return candidates[0]
         prompt = token_bytes(context.prompt_token_ids)
-        if prompt is None or len(prompt) < self._knobs.block_size * TOKEN_BYTES:
+        if prompt is None or len(prompt) < self._options.block_size * TOKEN_BYTES:
             self._branches["short_prompt"] += 1
             return self._least_load.choose(candidates, context, now)
         tree = self._tree(candidates[0].spec.model_id)
@@ -80,7 +80,7 @@ class CacheAware(Policy):
         return chosen
 
     def _holder(self, candidates: Sequence[C], path: Path, length: int) -> C | None:
-        needed = self._knobs.cache_threshold * length
+        needed = self._options.cache_threshold * length
         for node, end in reversed(path):
             if end <= needed:
                 break
@@ -88,7 +88,7 @@ class CacheAware(Policy):
             if holders:
                 chosen = min(holders, key=lambda one: one.load)
                 mean = sum(one.load for one in candidates) / len(candidates)
-                spills = self._knobs.spills(chosen.load, mean)
+                spills = self._options.spills(chosen.load, mean)
                 self._branches["spill" if spills else "tree_match"] += 1
                 return None if spills else chosen
         self._branches["no_match"] += 1
@@ -97,7 +97,7 @@ class CacheAware(Policy):
     def _tree(self, model_id: str) -> PrefixTree:
         tree = self._trees.get(model_id)
         if tree is None:
-            tree = self._trees[model_id] = PrefixTree(self._knobs.max_tree_size, self._knobs.block_size)
+            tree = self._trees[model_id] = PrefixTree(self._options.max_tree_size, self._options.block_size)
         return tree
 
     def _bit(self, worker_id: str) -> int:

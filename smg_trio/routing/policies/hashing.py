@@ -50,18 +50,18 @@ class PrefixHash(Policy):
 
     name = "prefix_hash"
 
-    def __init__(self, knobs: PrefixHashOptions | None = None) -> None:
-        self._knobs = knobs or PrefixHashOptions()
+    def __init__(self, options: PrefixHashOptions | None = None) -> None:
+        self._options = options or PrefixHashOptions()
         self._rendezvous = Rendezvous()
 
     def choose(self, candidates: Sequence[C], context: RoutingContext, now: float) -> C:
         """See `Policy.choose`."""
         if len(candidates) == 1:
             return candidates[0]
-        data = token_bytes(context.prompt_token_ids[: self._knobs.prefix_token_count])
+        data = token_bytes(context.prompt_token_ids[: self._options.prefix_token_count])
         ordered = self._rendezvous.order(stable_hash(data or b""), candidates)
         mean = sum(candidate.load for candidate in candidates) / len(candidates)
-        limit = max(mean * self._knobs.load_factor, mean + self._knobs.balance_abs_threshold)
+        limit = max(mean * self._options.load_factor, mean + self._options.balance_abs_threshold)
         # The mean itself is never above the limit, so somebody is always found.
         return next(candidate for candidate in ordered if candidate.load <= limit)
 

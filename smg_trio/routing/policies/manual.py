@@ -34,14 +34,16 @@ class ManualOptions:
 class ManualSessions(Policy):
     """Args:
     choice: chooses for new keys, and for requests without one.
-    knobs: see there.
+    options: see there.
     name: how `--policy` calls this.
     """
 
-    def __init__(self, choice: Policy | None = None, knobs: ManualOptions | None = None, name: str = "manual") -> None:
+    def __init__(
+        self, choice: Policy | None = None, options: ManualOptions | None = None, name: str = "manual"
+    ) -> None:
         self.name = name
         self._choice = choice or RandomChoice()
-        self._knobs = knobs or ManualOptions()
+        self._options = options or ManualOptions()
         self._keys: OrderedDict[int, tuple[str, float]] = OrderedDict()
         self.keys_of: Counter[str] = Counter()
 
@@ -66,7 +68,7 @@ class ManualSessions(Policy):
     def _pin(self, key: int, worker_id: str, now: float) -> None:
         if key not in self._keys:
             self.keys_of[worker_id] += 1
-            if len(self._keys) >= self._knobs.max_keys:
+            if len(self._keys) >= self._options.max_keys:
                 self._unpin(next(iter(self._keys)))
         self._keys[key] = (worker_id, now)
         self._keys.move_to_end(key)
@@ -80,7 +82,7 @@ class ManualSessions(Policy):
     def _expire(self, now: float) -> None:
         while self._keys:
             key = next(iter(self._keys))
-            if now - self._keys[key][1] < self._knobs.max_idle_s:
+            if now - self._keys[key][1] < self._options.max_idle_s:
                 return
             self._unpin(key)
 
@@ -115,13 +117,15 @@ class FewestKeys(Policy):
         return self._least_load.choose(emptiest, context, now)
 
 
-def manual(assignment_mode: str = "random", knobs: ManualOptions | None = None, random: Random | None = None) -> Policy:
+def manual(
+    assignment_mode: str = "random", options: ManualOptions | None = None, random: Random | None = None
+) -> Policy:
     """The policy `manual`. ``delegate`` has nothing to delegate to here and means the least loaded worker."""
     if assignment_mode == "min_group":
         fewest = FewestKeys()
-        sticky = ManualSessions(fewest, knobs)
+        sticky = ManualSessions(fewest, options)
         fewest.keys_of = sticky.keys_of
         return sticky
     if assignment_mode == "random":
-        return ManualSessions(RandomChoice(random), knobs)
-    return ManualSessions(LeastLoad(), knobs)
+        return ManualSessions(RandomChoice(random), options)
+    return ManualSessions(LeastLoad(), options)

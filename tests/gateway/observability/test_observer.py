@@ -1,4 +1,4 @@
-"""One observer for whoever is told, as many as are turned on behind it."""
+"""One observer for the callers, as many as are turned on behind it."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def test_every_event_reaches_every_member_once_in_order_and_as_it_was_told(event
 def test_what_an_observer_does_not_care_for_it_may_hear_all_the_same(event: str) -> None:
     observer = RequestObserver()
     getattr(observer, event)(*arguments_of(getattr(observer, event)))
-    nobody = Observers()
-    getattr(nobody, event)(*arguments_of(getattr(nobody, event)))
+    none = Observers()
+    getattr(none, event)(*arguments_of(getattr(none, event)))

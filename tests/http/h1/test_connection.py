@@ -1,4 +1,4 @@
-"""The fast lane on real sockets: order, back-pressure, timeouts, departures, and clients that mean harm."""
+"""The fast lane on real sockets: order, back-pressure, timeouts, disconnects, and clients that mean harm."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def result_of_function(message: Message, param: str, call_id: str | None) -> Mes
     """A message of role ``function`` as the result of the call before it.
 
     Raises:
-        InvalidRequest: there is no such call, so nobody knows what was asked.
+        InvalidRequest: there is no such call, so what was asked is unknown.
     """
     if call_id is None:
         raise refuse(param, "a message of role 'function' needs a 'function_call' before it")

@@ -256,11 +256,11 @@ def test_a_later_item_replaces_tools_and_settings_of_an_earlier_one() -> None:
 def test_what_another_agent_wrote_is_a_message_to_this_one() -> None:
     """Codex hands on what a model wrote into an argument that OpenAI's models write encrypted."""
     content = [
-        {"type": "input_text", "text": "Sender: /root\nPayload:\n"},
+        {"type": "input_text", "text": "Sender: /main\nPayload:\n"},
         {"type": "encrypted_content", "encrypted_content": "Look."},
     ]
-    item = {"type": "agent_message", "author": "/root", "recipient": "/root/helper", "content": content}
-    assert parse(input=[item]).chat().messages == [{"role": "user", "content": "Sender: /root\nPayload:\nLook."}]
+    item = {"type": "agent_message", "author": "/main", "recipient": "/main/helper", "content": content}
+    assert parse(input=[item]).chat().messages == [{"role": "user", "content": "Sender: /main\nPayload:\nLook."}]
 
 
 @pytest.mark.parametrize(
