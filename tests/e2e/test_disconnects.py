@@ -6,8 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trio
+
+from smg_trio.gateway.observability.http_metrics import CLIENT_LEFT_CODE
+from tests.certificates import Authority
 
 from .harness import (
     ENDLESS,
@@ -17,14 +21,17 @@ from .harness import (
     Bench,
     chat_body,
     connect,
+    connect_over,
     hang_up,
     open_gateway,
     post,
     read_until,
 )
+from .scrape import scrape
 
 both = pytest.mark.parametrize("protocol", [VLLM, TOKENSPEED])
 leaving = pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
+RESPONSES = "smg_http_responses_total"
 SLOW = {"step_time_s": 0.005}
 
 
@@ -97,6 +104,41 @@ async def test_a_client_that_leaves_during_tokenizing_reaches_no_engine(tmp_path
         await bench.wait_idle()
         left = [request for request in bench.engine.received if len(request.prompt_token_ids) > 1000]
         assert sorted(bench.engine.aborts) == sorted(request.request_id for request in left)
+
+
+@pytest.mark.parametrize("lane", ["plain", "tls", "h2"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/chat/completions/batch"], ids=["hot", "cold"])
+async def test_a_client_that_leaves_is_no_failure_of_the_gateway(tmp_path: Path, lane: str, path: str) -> None:
+    authority = None if lane == "plain" else Authority(tmp_path / "tls")
+    settings = authority.settings if authority else {}
+    body = chat_body()
+    if path.endswith("batch"):
+        body["messages"] = [body["messages"]]
+    async with open_gateway(tmp_path, ENDLESS, engine=SLOW, **settings) as bench:
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as client:
+                client.start_soon(_ask_over, lane, bench, authority, path, body)
+                await bench.engine.wait_received(1)
+                client.cancel_scope.cancel()
+            await bench.engine.wait_until(lambda: len(bench.engine.aborts) == 1)
+            await bench.wait_idle()
+            seen = [sample.labels for sample in (await scrape(bench)).samples() if sample.name == RESPONSES]
+        assert [(labels["status_code"], labels["error_code"]) for labels in seen] == [("499", CLIENT_LEFT_CODE)]
+
+
+async def _ask_over(lane: str, bench: Bench, authority: Authority | None, path: str, body: dict[str, Any]) -> None:
+    """Post a request and wait; cancelled, the connection (or the stream of HTTP/2) is given up."""
+    if lane == "h2":
+        assert authority is not None
+        async with httpx.AsyncClient(base_url=bench.base_url, verify=authority.trusting(), http2=True) as client:
+            await client.post(path, json=body, timeout=PATIENCE_S)
+        return
+    stream = await connect_over(bench.port, authority)
+    try:
+        await stream.send_all(post(path, body))
+        await stream.receive_some()
+    finally:
+        await trio.aclose_forcefully(stream)
 
 
 async def test_a_normal_end_is_never_aborted(tmp_path: Path) -> None:

@@ -191,7 +191,8 @@ class Http1Connection:
         self._exchange = exchange
         try:
             await self.context.app(exchange.scope(), exchange.receive, exchange.send)
-            failure: SmgError | None = AppFailed()
+            # An app that gave up since the client has left has not failed.
+            failure: SmgError | None = None if exchange.gone else AppFailed()
         except Exception as error:
             failure = fault_of(error)
         finally:

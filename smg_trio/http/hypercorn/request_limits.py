@@ -46,7 +46,8 @@ def limit_requests(app: App, limits: ServerLimits, faults: FaultAnswers) -> App:
                 await app(scope, request.receive, request.send)
         except Exception as error:
             fault = fault_of(error)
-        if fault is not None and not request.started:
+        # An app that gave up since the client has left has not failed.
+        if fault is not None and not request.started and not request.gone:
             await request.answer(faults.to(fault, asked))
 
     return limited
@@ -57,10 +58,11 @@ class _LimitedRequest:
 
     Attributes:
         started: the response has begun.
+        gone: the app was told that the client has left.
     """
 
     __slots__ = (
-        "_body_ended", "_ending", "_limits", "_pace", "_read", "_receive", "_send", "_stop_reading", "method",
+        "_body_ended", "_ending", "_limits", "_pace", "_read", "_receive", "_send", "_stop_reading", "gone", "method",
         "started",
     )  # fmt: skip
 
@@ -75,12 +77,15 @@ class _LimitedRequest:
         self._pace: BodyPace | None = None
         self.method: str = scope["method"]
         self.started = False
+        self.gone = False
 
     async def receive(self) -> Message:
         """The app's ``receive``: raises `RequestTooLarge` or `RequestTimeout` while the body is read."""
         message = await (self._receive() if self._body_ended else self._receive_body())
-        if self._ending is not None and message["type"] == "http.disconnect":
-            await self._ending.wait()
+        if message["type"] == "http.disconnect":
+            self.gone = True
+            if self._ending is not None:
+                await self._ending.wait()
         return message
 
     async def _receive_body(self) -> Message:
@@ -128,15 +133,24 @@ class _Handshake:
 
     Attributes:
         started: it has been answered.
+        gone: the app was told that the client has left.
     """
 
-    __slots__ = ("_send", "method", "receive", "started")
+    __slots__ = ("_receive", "_send", "gone", "method", "started")
 
     def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
         self._send = send
-        self.receive = receive
         self.method = "WEBSOCKET"
         self.started = False
+        self.gone = False
+
+    async def receive(self) -> Message:
+        """The app's ``receive``."""
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            self.gone = True
+        return message
 
     async def send(self, message: Message) -> None:
         """The app's ``send``."""
