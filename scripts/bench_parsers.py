@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.families import TOOL_PARSERS
 from smg_trio.parsers.registry import make_answer_parser
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.answer import AnswerParser
 
 TOOLS = {"f": {"properties": {"a": {"type": "string"}, "b": {"type": "array"}}}}
 CALLS = {

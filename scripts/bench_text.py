@@ -14,17 +14,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from typing import TYPE_CHECKING
+
 from bench.timing import Rows, cpu_us, parser
 from smg_trio.api.openai.answer import ChatAnswer
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.core.outputs import GenerationOutput, PositionLogprobs
-from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.registry import make_answer_parser
 from smg_trio.pipeline.decode import ChoiceDecoder, DecodeOptions
-from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.detokenizer import Detokenizer
 from smg_trio.text.model_files import ModelText, load_model_text
-from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.answer import AnswerParser
+    from smg_trio.text.chat_template import ChatTemplate
+    from smg_trio.text.tokenizer import Tokenizer
 
 DEMO_MODEL = Path(__file__).resolve().parents[1] / "smg_trio" / "testing" / "demo_model"
 WORDS = "The wind over the sea carries salt and the cries of gulls, and in the evening it turns. "

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import trio
@@ -30,15 +30,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.outputs import FinishReason
-from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.demo import DEMO_MODEL
-from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import Ending
 from smg_trio.testing.zmq_engine import zmq_engine
 from smg_trio.text.model_files import load_model_text
-from smg_trio.text.tokenizer import Tokenizer
 from smg_trio.wire.addresses import parse_worker_url
+
+if TYPE_CHECKING:
+    from smg_trio.testing.commands import EngineRequest
+    from smg_trio.testing.fake_engine import FakeEngine
+    from smg_trio.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 LENGTH = Ending(FinishReason.LENGTH)

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import linear_regression, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import trio
@@ -33,11 +33,13 @@ from scripts.disorder.traffic import Account, Traffic
 from scripts.soak import FormulaScript, token_of
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.testing.demo import DEMO_MODEL
-from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.zmq_engine import zmq_engine
 from smg_trio.text.model_files import load_model_text
 from smg_trio.wire.addresses import parse_worker_url
+
+if TYPE_CHECKING:
+    from smg_trio.testing.fake_engine import FakeEngine
 
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 60.0

@@ -19,10 +19,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
 from bench.answers import Answer, read_answer
-from bench.scenarios import Scenario
-from bench.words import Words
+
+if TYPE_CHECKING:
+    from bench.scenarios import Scenario
+    from bench.words import Words
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _LAST_CHUNK = b"0\r\n\r\n"

@@ -18,19 +18,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import trio
 
 from bench.words import Words
 from smg_trio.core.outputs import FinishReason
-from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import Ending
 from smg_trio.testing.zmq_engine import ZmqDialer
-from smg_trio.worker.links import Link
+
+if TYPE_CHECKING:
+    from smg_trio.testing.commands import EngineRequest
+    from smg_trio.worker.links import Link
 
 MAX_MODEL_LEN = 65536
 _AT_MAX_TOKENS = Ending(FinishReason.LENGTH)

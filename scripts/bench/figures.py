@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bench.answers import Answer
+if TYPE_CHECKING:
+    from bench.answers import Answer
 
 Figures = dict[str, float]
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from disorder.fleet import Fleet
 from disorder.tasks import count_tasks
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from disorder.fleet import Fleet
+    from smg_trio.gateway.state import Gateway
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import trio
-import zmq
 
-from smg_trio.core.engines import EngineProtocol
 from smg_trio.testing.options import EngineOptions, HandshakeStage
 from smg_trio.testing.zmq_engine import zmq_engine
+
+if TYPE_CHECKING:
+    import zmq
+
+    from smg_trio.core.engines import EngineProtocol
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP_S = 0.004

@@ -7,15 +7,17 @@ import socket
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import trio
-import zmq
 
 from disorder.engines import Engines, LocalEngines, ProcessEngines
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.wire.addresses import handshake_port, parse_worker_url
+
+if TYPE_CHECKING:
+    import httpx
+    import zmq
 
 MOST_WORKERS = 6
 PROTOCOLS = tuple(EngineProtocol)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio import __version__
 from smg_trio.core.engines import EngineProtocol
@@ -33,6 +33,9 @@ from smg_trio.settings.sources import (
 )
 from smg_trio.settings.text import settings_text
 from smg_trio.worker.address_checks import check_worker_addresses
+
+if TYPE_CHECKING:
+    from smg_trio.launcher.engines import WatchedWorker
 
 logger = logging.getLogger("smg_trio")
 
@@ -312,7 +315,6 @@ def _serve(parsed: argparse.Namespace) -> int:
     import trio
 
     from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
-    from smg_trio.launcher.engines import WatchedWorker
     from smg_trio.launcher.serve import plan_serve, run_serve
     from smg_trio.launcher.serve_options import ignored_by_serve, parse_serve
 

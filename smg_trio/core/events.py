@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from smg_trio.core.outputs import FinishReason
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import FinishReason
 
 
 @dataclass(frozen=True, slots=True)

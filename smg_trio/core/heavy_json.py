@@ -140,7 +140,7 @@ class _Reader:
     def skip_space(self, at: int) -> int:
         """The place of the next character that is no white space."""
         while True:
-            end = cast(re.Match[str], _SPACE.match(self._text, at)).end()
+            end = cast("re.Match[str]", _SPACE.match(self._text, at)).end()
             if end - at < _WINDOW:
                 return end
             at = end

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.core.engines import EngineLoad
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineLoad
 
 
 class FinishReason(StrEnum):

@@ -9,14 +9,17 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.errors import EngineFault, InvalidRequest, NotFound, SmgError, UnsupportedFeature
 from smg_trio.core.requests import LoraAdapter
-from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.routing.administration import Engine, call_all, call_each, engines_of
-from smg_trio.routing.registry import Registry
+
+if TYPE_CHECKING:
+    from smg_trio.pipeline.models import ModelCatalog, ServedModel
+    from smg_trio.routing.registry import Registry
 
 logger = logging.getLogger("smg_trio.gateway")
 

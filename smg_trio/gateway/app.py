@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import quart
 import trio
@@ -19,7 +19,6 @@ from smg_trio.core.errors import Forbidden, NotFound, Unauthorized
 from smg_trio.core.log_context import trace_id
 from smg_trio.gateway.asgi_responses import WEBSOCKET
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
-from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
 from smg_trio.gateway.generation.response_socket import ResponseSocket
 from smg_trio.gateway.handling import handle, request_id_of
@@ -30,8 +29,11 @@ from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers, preflight
 from smg_trio.gateway.security.key_ring import Access
-from smg_trio.gateway.state import Gateway
 from smg_trio.http.faults import MethodNotAllowed, RequestFault
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.dashboard.feed import LiveFeed
+    from smg_trio.gateway.state import Gateway
 
 
 def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
@@ -93,7 +95,7 @@ def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]
         except (Unauthorized, Forbidden) as error:
             quart.abort(_refused(gateway, error, headers))
         await quart.websocket.accept()
-        await FeedSocket(feed, gateway.keys, cast(Socket, quart.websocket), headers).run(admitted=admitted)
+        await FeedSocket(feed, gateway.keys, cast("Socket", quart.websocket), headers).run(admitted=admitted)
 
     return view
 

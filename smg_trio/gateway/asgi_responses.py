@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from smg_trio.gateway.http import Headers, Response
-from smg_trio.http.asgi import Scope, Send
+if TYPE_CHECKING:
+    from smg_trio.gateway.http import Headers, Response
+    from smg_trio.http.asgi import Scope, Send
 
 WEBSOCKET: Final = "WEBSOCKET"
 """What stands for the method of a WebSocket handshake."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
@@ -17,9 +18,11 @@ from smg_trio.gateway.http import Request, Response
 from smg_trio.gateway.observability.access_log import shown_path
 from smg_trio.gateway.observability.logs import shown
 from smg_trio.gateway.observability.observer import Observers, RequestObserver
-from smg_trio.gateway.routes import Route
 from smg_trio.gateway.security.key_ring import Access
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.routes import Route
+    from smg_trio.gateway.state import Gateway
 
 logger = logging.getLogger("smg_trio.gateway")
 audit = logging.getLogger("smg_trio.audit")

@@ -7,6 +7,7 @@ ways lead through `handling.handle`, so nothing but speed may differ.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -21,9 +22,11 @@ from smg_trio.gateway.request_body import IncomingBody, serve_unread
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers
-from smg_trio.gateway.state import Gateway
 from smg_trio.http import CANCEL_ON_DISCONNECT, WRITE_BODY
-from smg_trio.http.asgi import App, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.http.asgi import App, Receive, Scope, Send
 
 
 class HotRoutes:

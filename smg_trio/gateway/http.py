@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from smg_trio.gateway.request_body import NO_BODY, IncomingBody
-from smg_trio.gateway.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.request_context import RequestContext
 
 
 @dataclass(slots=True, kw_only=True)

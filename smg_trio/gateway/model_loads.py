@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.errors import ConfigError, InvalidRequest, ModelNotFound, SmgError
-from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.models import Located, ModelOrder, completed, is_complete, load, locate, order_of_worker
 from smg_trio.hub.download import Progress
 from smg_trio.hub.locating import FilesAt, fetch
 from smg_trio.pipeline.models import AwaitedModel, ModelCatalog, ServedModel
-from smg_trio.routing.registry import Registry
-from smg_trio.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from smg_trio.core.workers import WorkerSpec
+    from smg_trio.routing.registry import Registry
+    from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.gateway")
 

@@ -7,17 +7,19 @@ import os
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from smg_trio.core.workers import WorkerSpec
 from smg_trio.hub.locating import FilesAt, Wanted, find
 from smg_trio.hub.names import without_revision
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import check_parsers
-from smg_trio.settings.settings import Settings
 from smg_trio.text.model_files import load_model_text
+
+if TYPE_CHECKING:
+    from smg_trio.core.workers import WorkerSpec
+    from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.gateway")
 

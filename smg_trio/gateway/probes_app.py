@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.errors import ClientFault, NotFound
 from smg_trio.gateway.asgi_responses import headers_of, method_of, send_refusal, send_whole
@@ -11,8 +11,10 @@ from smg_trio.gateway.handling import request_id_of
 from smg_trio.gateway.http import Request
 from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.request_context import RequestContext
-from smg_trio.gateway.state import Gateway
-from smg_trio.http.asgi import Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.http.asgi import Receive, Scope, Send
 
 _PROBES: Final = {"/liveness": liveness, "/readiness": readiness, "/health": liveness}
 

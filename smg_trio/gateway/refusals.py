@@ -6,16 +6,19 @@ They have what all answers have: a request id, an error code, a line in the acce
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from smg_trio.core.errors import SmgError
 from smg_trio.gateway.asgi_responses import WEBSOCKET, raw_headers
 from smg_trio.gateway.handling import request_id_of
 from smg_trio.gateway.http import Response
 from smg_trio.gateway.observability.http_metrics import UNMATCHED
 from smg_trio.gateway.routes import WEBSOCKET_PATHS, find_route, openai_failure
 from smg_trio.gateway.security.cors import cors_headers
-from smg_trio.gateway.state import Gateway
 from smg_trio.http.faults import FaultAnswer, PartialRequest
+
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
+    from smg_trio.gateway.state import Gateway
 
 
 def refuse(gateway: Gateway, error: Exception, method: str, path: str, headers: Mapping[str, str]) -> Response:

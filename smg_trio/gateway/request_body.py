@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from smg_trio.core.errors import PayloadMemoryFull
 from smg_trio.gateway.body_codings import PIECE_BYTES, Unpacking
-from smg_trio.http.asgi import App, Message, Receive, Scope, Send
 from smg_trio.http.faults import RequestTooLarge
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import App, Message, Receive, Scope, Send
 
 InThread = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
 """Runs work in a thread."""

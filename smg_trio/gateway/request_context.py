@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from smg_trio.core.events import Usage
 from smg_trio.gateway.observability.observer import Generation, Observers, RequestObserver
-from smg_trio.gateway.security.key_limits import KeySlot
 from smg_trio.gateway.security.key_ring import EVERYBODY, KeyHolder
-from smg_trio.pipeline.engine_requests import AnyAnswer
 
 if TYPE_CHECKING:
+    from smg_trio.core.events import Usage
     from smg_trio.gateway.observability.tracing import RequestTrace
+    from smg_trio.gateway.security.key_limits import KeySlot
+    from smg_trio.pipeline.engine_requests import AnyAnswer
 
 
 class KeyUse(RequestObserver):

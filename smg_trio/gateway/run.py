@@ -33,13 +33,10 @@ from smg_trio.gateway.models import Located, ModelOrder, is_complete, load, loca
 from smg_trio.gateway.observability.metrics_app import MetricsApp
 from smg_trio.gateway.probes_app import ProbesApp
 from smg_trio.gateway.refusals import ServerRefusals
-from smg_trio.gateway.security.certificates import Certificate
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
-from smg_trio.gateway.security.file_watcher import FileWatcher
 from smg_trio.gateway.state import Gateway
 from smg_trio.history import open_history
-from smg_trio.http.asgi import App
 from smg_trio.http.listener import RunningServer, open_listeners, serve
 from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
@@ -47,13 +44,16 @@ from smg_trio.pipeline.models import ModelCatalog
 from smg_trio.routing.registry import Registry, WorkerTimeouts
 from smg_trio.routing.rules import policy_of, rules_of
 from smg_trio.settings.checks import check_settings
-from smg_trio.settings.settings import Settings
 from smg_trio.worker.address_checks import check_worker_addresses
-from smg_trio.worker.links import Transport
 from smg_trio.worker.zmq_links import open_zmq_transport
 
 if TYPE_CHECKING:
     from smg_trio.gateway.observability.tracing import Tracing
+    from smg_trio.gateway.security.certificates import Certificate
+    from smg_trio.gateway.security.file_watcher import FileWatcher
+    from smg_trio.http.asgi import App
+    from smg_trio.settings.settings import Settings
+    from smg_trio.worker.links import Transport
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -248,7 +248,7 @@ async def _serve(
     settings = gateway.settings
     limits = ServerLimits(max_body_bytes=settings.max_payload_size, min_body_rate=settings.min_body_rate)
     feed = LiveFeed(gateway)
-    app = HotRoutes(gateway, cast(App, make_app(gateway, feed)))
+    app = HotRoutes(gateway, cast("App", make_app(gateway, feed)))
     http_end, metrics_end, probes_end = Shutdown(), Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
         serving.start_soon(keep_running, "watching request deadlines", gateway.deadlines.run)

@@ -18,30 +18,30 @@ from smg_trio.gateway.adapters import Adapters
 from smg_trio.gateway.generation.background import BackgroundTasks
 from smg_trio.gateway.generation.deadlines import DeadlineQueue
 from smg_trio.gateway.generation.response_ids import ResponseIds
-from smg_trio.gateway.http import Request
 from smg_trio.gateway.model_loads import ModelLoads
 from smg_trio.gateway.models import order_of_settings
 from smg_trio.gateway.observability.access_log import AccessLog
-from smg_trio.gateway.observability.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S
 from smg_trio.gateway.request_body import BodyMemory
 from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters
-from smg_trio.gateway.security.key_ring import KeyRing
 from smg_trio.gateway.security.origins import OriginPolicy
-from smg_trio.history.base import HistoryStore
-from smg_trio.pipeline.models import ModelCatalog, ServedModel
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.prepare import Preparer
-from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import admission_queue_of, retry_schedule_of, routing_key_of
 from smg_trio.settings.checks import bucket_bounds
-from smg_trio.settings.settings import Settings
 
 if TYPE_CHECKING:
+    from smg_trio.gateway.http import Request
+    from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.observability.tracing import Tracing
+    from smg_trio.gateway.security.key_ring import KeyRing
+    from smg_trio.history.base import HistoryStore
+    from smg_trio.pipeline.models import ModelCatalog, ServedModel
+    from smg_trio.routing.registry import Registry
+    from smg_trio.settings.settings import Settings
 
 Parsed = TypeVar("Parsed")
 

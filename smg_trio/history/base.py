@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
 from smg_trio.core.errors import Conflict, GatewayFault
+
+if TYPE_CHECKING:
+    from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
 
 
 class HistoryUnavailable(GatewayFault):

@@ -10,9 +10,10 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from smg_trio.core.conversations import Item
+if TYPE_CHECKING:
+    from smg_trio.core.conversations import Item
 
 logger = logging.getLogger("smg_trio.history")
 

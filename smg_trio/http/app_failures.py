@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from smg_trio.core.errors import SmgError
 from smg_trio.http.client_connection import ClientGone
 from smg_trio.http.faults import AppFailed, RequestFault
+
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
 
 LOGGER = logging.getLogger("smg_trio.http")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from hypercorn.trio.task_group import TaskGroup, _handle
 
-from smg_trio.http.asgi import Message
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import Message
 
 STOP_READING: Final = "smg_trio.stop_reading"
 """In ``scope["extensions"]``: a function after whose call nothing of the request is kept any more."""
@@ -89,7 +90,7 @@ class AppTasks(TaskGroup):
 
         async def run() -> None:
             # hypercorn types messages as unions of typed dicts; ours are plain ones.
-            receive = cast(Any, intake.receive)
+            receive = cast("Any", intake.receive)
             try:
                 await _handle(app, config, scope, receive, send, trio.to_thread.run_sync, trio.from_thread.run)
             finally:

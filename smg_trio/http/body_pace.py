@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from smg_trio.http.settings import ServerLimits
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from smg_trio.http.settings import ServerLimits
 
 
 class BodyPace:

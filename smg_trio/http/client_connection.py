@@ -126,7 +126,7 @@ class ClientConnection:
         """
         sock = self.sock
         if self.secure:
-            return await _receive_decrypted(cast(ssl.SSLSocket, sock), min(size, _TLS_RECORD))
+            return await _receive_decrypted(cast("ssl.SSLSocket", sock), min(size, _TLS_RECORD))
         while True:
             await trio.lowlevel.wait_readable(sock)
             try:

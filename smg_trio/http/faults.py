@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from smg_trio.core.errors import ClientFault, SmgError
-from smg_trio.http.asgi import Headers
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import Headers
 
 
 class RequestFault(ClientFault):

@@ -17,12 +17,11 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from smg_trio.core.errors import ConfigError
-from smg_trio.http.asgi import App
 from smg_trio.http.client_connection import Address, ClientConnection, ClientGone, Handover, address_of
 from smg_trio.http.disconnect_watch import DisconnectWatch
 from smg_trio.http.faults import (
@@ -43,6 +42,9 @@ from smg_trio.http.hypercorn.tcp_server import HypercornHost
 from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
 from smg_trio.http.statistics import ServerStatistics
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import App
 
 LOGGER = logging.getLogger("smg_trio.http")
 SslContext = Callable[[], ssl.SSLContext]

@@ -22,10 +22,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from smg_trio.hub.names import HubName
 from smg_trio.text.model_file_names import find_tokenizer_files, needed_files
+
+if TYPE_CHECKING:
+    from smg_trio.hub.names import HubName
 
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 A_TOKENIZER: Final = "a tokenizer"

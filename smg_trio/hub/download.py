@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -31,8 +31,10 @@ from smg_trio.hub.cache import (
     repository_folder,
 )
 from smg_trio.hub.failures import HubUnavailable, explain, no_tokenizer, too_large
-from smg_trio.hub.names import HubName
 from smg_trio.text.model_file_names import find_tokenizer_files
+
+if TYPE_CHECKING:
+    from smg_trio.hub.names import HubName
 
 logger = logging.getLogger("smg_trio.hub")
 

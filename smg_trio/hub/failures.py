@@ -8,10 +8,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.errors import ConfigError, GatewayFault, SmgError
-from smg_trio.hub.names import HubName
+
+if TYPE_CHECKING:
+    from smg_trio.hub.names import HubName
 
 _SHOWN_NAMES: Final = 8
 _SHOWN_CHARS: Final = 200

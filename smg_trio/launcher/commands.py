@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest
 from smg_trio.launcher.argv import drop_flags, flag_value, has_flag
-from smg_trio.launcher.serve_options import ServeOptions
 from smg_trio.wire.addresses import WorkerAddresses, parse_worker_url
+
+if TYPE_CHECKING:
+    from smg_trio.launcher.serve_options import ServeOptions
 
 _DIAL_HOST: Final = "127.0.0.1"
 _MODEL_FLAGS: Final = ("--model", "--model-path")

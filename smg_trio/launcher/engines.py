@@ -12,15 +12,17 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from smg_trio.core.errors import EngineFault, SmgError
 from smg_trio.core.workers import RankPhase, WorkerSnapshot
-from smg_trio.launcher.commands import EngineCommand
 from smg_trio.launcher.process import Ending, open_engine_process
 from smg_trio.launcher.progress import Death, Lives, Stage, StartProgress, all_ranks_ready, exit_words, quoted
+
+if TYPE_CHECKING:
+    from smg_trio.launcher.commands import EngineCommand
 
 logger = logging.getLogger("smg_trio.launcher")
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -37,13 +37,15 @@ from smg_trio.launcher.commands import (
 from smg_trio.launcher.engines import Supervisor, WatchedWorker, run_engines
 from smg_trio.launcher.orphan_guard_client import open_orphan_guard
 from smg_trio.launcher.ports import find_ports, port_is_free
-from smg_trio.launcher.process import Ending
 from smg_trio.launcher.serve_options import ServeOptions, settings_of
 from smg_trio.settings.checks import check_settings
-from smg_trio.settings.settings import Settings
 from smg_trio.settings.smg_flags import settings_with
 from smg_trio.settings.sources import Layer, layer_of_flags, merged, with_origin
 from smg_trio.worker.registrations import RegistrationFile
+
+if TYPE_CHECKING:
+    from smg_trio.launcher.process import Ending
+    from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.launcher")
 

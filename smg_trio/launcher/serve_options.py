@@ -13,7 +13,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
@@ -21,7 +21,9 @@ from smg_trio.launcher.argv import flag_value
 from smg_trio.settings.help_text import Parser, exit_codes
 from smg_trio.settings.settings import Settings, argument_keywords, flag_of, flags_of, options
 from smg_trio.settings.smg_flags import NOTE, add_smg_flags, given_smg_flags
-from smg_trio.settings.sources import Layer
+
+if TYPE_CHECKING:
+    from smg_trio.settings.sources import Layer
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080

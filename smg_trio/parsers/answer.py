@@ -8,11 +8,15 @@ between the thought and a call, and behind calls is no content, unless the famil
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, ToolCallArguments, ToolCallStart
 from smg_trio.parsers.base import ScriptParser, ToolParser, coalesce
-from smg_trio.parsers.call_ids import MakeCallId
 from smg_trio.parsers.reasoning.think import ThinkParser
 from smg_trio.parsers.special_tokens import SpecialTokenFilter, split_special_tokens
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.call_ids import MakeCallId
 
 Text = ContentDelta | ReasoningDelta
 

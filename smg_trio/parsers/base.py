@@ -7,7 +7,7 @@ it: text that turns out to be no markup comes out as content, at the latest from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from smg_trio.core.events import (
     ContentDelta,
@@ -16,8 +16,10 @@ from smg_trio.core.events import (
     ToolCallArguments,
     ToolCallStart,
 )
-from smg_trio.parsers.scanner import Scanner
 from smg_trio.parsers.text_cursor import Steps, TextCursor, read_until, read_value
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.scanner import Scanner
 
 MOST_ATTEMPTS: Final = 1000
 """Brackets that looked like the begin of a call and were none, until a format without markers stops looking."""

@@ -10,11 +10,13 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.exact_json import is_json
-from smg_trio.parsers.base import ToolParser
 from smg_trio.parsers.text_cursor import Steps, read_value, skip_space
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.base import ToolParser
 
 _CUT_ESCAPE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u[0-9a-fA-F]{0,3})?\Z")
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.core.requests import StructuredOutput
 from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.base import ToolParser
 from smg_trio.parsers.call_ids import MakeCallId, call_ids
@@ -35,6 +34,9 @@ from smg_trio.parsers.registry import (
 )
 from smg_trio.parsers.special_tokens import split_special_tokens
 from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser, ForcedTextParser
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import StructuredOutput
 
 MakeTool = Callable[[], ToolParser]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.parsers.answer import AnswerParser
-from smg_trio.parsers.base import ScriptParser, ToolParser, ToolSchemas
 from smg_trio.parsers.families import AUTOMATIC, PASSTHROUGH, TOOL_ALIASES, TOOL_MODELS, TOOL_PARSERS, TOOL_TEMPLATES
 from smg_trio.parsers.reasoning.families import (
     REASONING_ALIASES,
@@ -20,6 +20,9 @@ from smg_trio.parsers.reasoning.families import (
     REASONING_TEMPLATES,
 )
 from smg_trio.parsers.reasoning.think import SuffixedThinkParser, ThinkFormat, ThinkParser
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.base import ScriptParser, ToolParser, ToolSchemas
 
 
 def tool_parser_names() -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from smg_trio.core.events import ParserEvent
 from smg_trio.parsers.base import ScriptParser
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ParserEvent
 
 _TAG: Final = r"</?(?:think|tool_calls|tool_call|tool_sep|arg_key|arg_value)"
 _SUFFIXED: Final = re.compile(rf"({_TAG}):\w{{1,32}}>")

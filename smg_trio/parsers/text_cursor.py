@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from smg_trio.parsers.json_reader import ValueReader
-from smg_trio.parsers.scanner import Scanner
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.scanner import Scanner
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]

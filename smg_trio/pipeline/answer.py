@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import SmgError
 from smg_trio.core.events import ChoiceUpdate, Usage
-from smg_trio.core.outputs import GenerationOutput
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.pipeline.decode import ChoiceDecoder
 from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, PlainText, unique_request_id
-from smg_trio.pipeline.prepare import PreparedRequest
-from smg_trio.routing.lease import Lease
-from smg_trio.worker.group import AnyDelivery
-from smg_trio.worker.ledger import InFlight
+
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import GenerationOutput
+    from smg_trio.pipeline.prepare import PreparedRequest
+    from smg_trio.routing.lease import Lease
+    from smg_trio.worker.group import AnyDelivery
+    from smg_trio.worker.ledger import InFlight
 
 
 class _Choice(HeldRequest):

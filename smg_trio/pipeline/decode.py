@@ -7,16 +7,19 @@ engine says in the same breath, and counts the tokens up to the output that comp
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, ParserEvent, TokenLogprob
 from smg_trio.core.outputs import FinishReason, GenerationOutput, PositionLogprobs
 from smg_trio.core.records import record
-from smg_trio.parsers.answer import AnswerParser
 from smg_trio.pipeline.logprobs import LogprobTranslator, translate_prompt
 from smg_trio.pipeline.rejections import rejection
 from smg_trio.text.detokenizer import Detokenizer
 from smg_trio.text.stops import StopMatcher
-from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.answer import AnswerParser
+    from smg_trio.text.tokenizer import Tokenizer
 
 
 @record

@@ -10,19 +10,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import count
 from secrets import token_hex
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import trio
 
 from smg_trio.core.errors import SmgError
 from smg_trio.core.events import TokenLogprob, Usage
 from smg_trio.core.outputs import GenerationOutput
-from smg_trio.core.requests import SamplingParams
-from smg_trio.routing.lease import Lease
-from smg_trio.routing.registry import Registry
-from smg_trio.worker.group import AnyDelivery
-from smg_trio.worker.ledger import InFlight
 from smg_trio.worker.output_stream import OutputStream
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import SamplingParams
+    from smg_trio.routing.lease import Lease
+    from smg_trio.routing.registry import Registry
+    from smg_trio.worker.group import AnyDelivery
+    from smg_trio.worker.ledger import InFlight
 
 _process_tag = token_hex(4)
 _sequence = count()

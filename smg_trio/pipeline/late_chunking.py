@@ -7,10 +7,13 @@ only the tokenizing side knows: rules are those of vLLM 0.33's API server (``ent
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from smg_trio.api.openai.embeddings import Chunk
 from smg_trio.core.errors import EngineRejected, InvalidRequest
-from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.text.tokenizer import Tokenizer
 
 
 def chunks_of(

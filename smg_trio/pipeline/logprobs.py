@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from smg_trio.core.events import TokenLogprob
-from smg_trio.core.outputs import PositionLogprobs
 from smg_trio.text.token_pieces import REPLACEMENT
-from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import PositionLogprobs
+    from smg_trio.text.tokenizer import Tokenizer
 
 MIN_LOGPROB = -9999.0
 """What -inf is shown as: JSON has no infinities (vLLM's number)."""

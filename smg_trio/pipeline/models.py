@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import ModelNotFound, TokenizerNotRegistered
-from smg_trio.core.requests import LoraAdapter
-from smg_trio.hub.locating import FilesAt
-from smg_trio.text.model_files import ModelText
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import LoraAdapter
+    from smg_trio.hub.locating import FilesAt
+    from smg_trio.text.model_files import ModelText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

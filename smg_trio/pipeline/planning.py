@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.api.openai.chat.request import ChatRequest
 from smg_trio.parsers.plan import AnswerPlan, plan_answer
 from smg_trio.parsers.registry import choose_reasoning_parser
-from smg_trio.pipeline.models import ServedModel
-from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.mistral_chat import MistralChat
-from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.request import ChatRequest
+    from smg_trio.pipeline.models import ServedModel
+    from smg_trio.text.chat_template import ChatTemplate
+    from smg_trio.text.tokenizer import Tokenizer
 
 PLAIN_TEXT = AnswerPlan()
 """The answer's text is shown as it comes."""

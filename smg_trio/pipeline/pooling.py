@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import NoReadyWorker, SmgError
 from smg_trio.core.events import Usage
@@ -12,13 +13,15 @@ from smg_trio.core.outputs import FinishReason, GenerationOutput
 from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import WorkerState
 from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, unique_request_id
-from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.pooling_inputs import PoolingPrompt, scoring_task
 from smg_trio.pipeline.rejections import rejection
-from smg_trio.routing.lease import Lease
-from smg_trio.routing.registry import Registry
-from smg_trio.worker.group import AnyDelivery
-from smg_trio.worker.ledger import InFlight
+
+if TYPE_CHECKING:
+    from smg_trio.pipeline.models import ServedModel
+    from smg_trio.routing.lease import Lease
+    from smg_trio.routing.registry import Registry
+    from smg_trio.worker.group import AnyDelivery
+    from smg_trio.worker.ledger import InFlight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

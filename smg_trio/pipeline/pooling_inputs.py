@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import mul
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from smg_trio.api.openai.completions.request import CompletionRequest
-from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.api.pooling import PairsRequest, cosine_similarity
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import PoolingParams
 from smg_trio.pipeline.late_chunking import rows_of
-from smg_trio.pipeline.models import ServedModel
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.pairs import cut_text, encode_cut, encode_pair
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.completions.request import CompletionRequest
+    from smg_trio.api.parameters.sampling import SamplingFields
+    from smg_trio.pipeline.models import ServedModel
 
 CROSS_ENCODER: Final = "classify"
 BI_ENCODER: Final = "embed"

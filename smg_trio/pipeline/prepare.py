@@ -9,30 +9,32 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import trio
 
-from smg_trio.api.openai.chat.request import ChatRequest
-from smg_trio.api.openai.completions.request import CompletionRequest
 from smg_trio.api.parameters.constraints import MAX_CONSTRAINT_WEIGHT
-from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.core.errors import ContextLengthExceeded, InvalidRequest
 from smg_trio.core.heavy_json import NODE_WEIGHT, is_heavy, weight
 from smg_trio.core.records import record
-from smg_trio.core.requests import SamplingParams, StructuredOutput
-from smg_trio.parsers.plan import AnswerPlan
 from smg_trio.pipeline.decode import DecodeOptions
 from smg_trio.pipeline.encoding_cache import EncodingCache
-from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat
 from smg_trio.pipeline.rendering import check_sizes, model_template, render_chat, request_template
 from smg_trio.pipeline.sampling import resolve_sampling
 from smg_trio.pipeline.token_budget import MAX_TEXT_TOKENS, TokenBudget
-from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.mistral_chat import MistralChat
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.request import ChatRequest
+    from smg_trio.api.openai.completions.request import CompletionRequest
+    from smg_trio.api.parameters.sampling import SamplingFields
+    from smg_trio.core.requests import SamplingParams, StructuredOutput
+    from smg_trio.parsers.plan import AnswerPlan
+    from smg_trio.pipeline.models import ServedModel
+    from smg_trio.text.chat_template import ChatTemplate
 
 Result = TypeVar("Result")
 

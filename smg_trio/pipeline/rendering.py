@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.api.openai.chat.request import ChatRequest
 from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
 from smg_trio.core.heavy_json import weight
-from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import is_thinking, template_arguments
 from smg_trio.text.chat_template import MAX_RENDERED_CHARS, ChatTemplate
-from smg_trio.text.mistral_chat import MistralChat
 from smg_trio.text.tool_forms import Tools, simplified_tools
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.request import ChatRequest
+    from smg_trio.pipeline.models import ServedModel
+    from smg_trio.text.mistral_chat import MistralChat
 
 MAX_TOOLS_WEIGHT: Final = 2_000_000
 """Characters of all tools, and of all template arguments: a template may print each of them in one go, which holds the

@@ -6,12 +6,14 @@ Rules are those of vLLM 0.32's API server (``sampling_params.py``, ``entrypoints
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.api.parameters.sampling import SamplingFields
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.requests import SamplingParams
-from smg_trio.text.model_files import ModelText
+
+if TYPE_CHECKING:
+    from smg_trio.api.parameters.sampling import SamplingFields
+    from smg_trio.text.model_files import ModelText
 
 _ENGINE_DEFAULTS: Mapping[str, float] = {
     "temperature": 1.0,

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from smg_trio.core.errors import ContextLengthExceeded, InvalidRequest
-from smg_trio.pipeline.models import ServedModel
 from smg_trio.text.chat_template import MAX_RENDERED_CHARS
-from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.pipeline.models import ServedModel
+    from smg_trio.text.tokenizer import Tokenizer
 
 MAX_TEXT_TOKENS: Final = 1_000_000
 """Tokens of a text that is tokenized for its own sake, or cut afterwards, where the model's window is shorter."""

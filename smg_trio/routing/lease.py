@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import SmgError
-from smg_trio.worker.nursery import Worker
+
+if TYPE_CHECKING:
+    from smg_trio.worker.nursery import Worker
 
 Verdict = SmgError | bool | None
 """How a lease ended: True for well, an error, or None if that says nothing of the worker."""

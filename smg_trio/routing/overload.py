@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from smg_trio.core.engines import EngineLoad
 from smg_trio.core.errors import Overloaded
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineLoad
 
 
 class WorkersOverloaded(Overloaded):

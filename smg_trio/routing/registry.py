@@ -10,20 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.errors import ConfigError, Conflict, EngineDead, NotFound, SmgError
 from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
-from smg_trio.routing.breaker import BreakerStatistics
-from smg_trio.routing.lease import Lease
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
-from smg_trio.routing.policies.base import PolicyStatistics
 from smg_trio.routing.roster import Entry, Roster
 from smg_trio.routing.rules import RoutingRules
-from smg_trio.worker.links import Transport
 from smg_trio.worker.nursery import Worker
+
+if TYPE_CHECKING:
+    from smg_trio.routing.breaker import BreakerStatistics
+    from smg_trio.routing.lease import Lease
+    from smg_trio.routing.policies.base import PolicyStatistics
+    from smg_trio.worker.links import Transport
 
 logger = logging.getLogger("smg_trio.routing")
 

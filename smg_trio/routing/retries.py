@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
-from smg_trio.core.errors import SmgError
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
 
 TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that may be gone at the next attempt, as the reference has them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -17,9 +18,11 @@ from smg_trio.routing.breaker import Breaker, BreakerState, is_failure
 from smg_trio.routing.lease import Lease, Verdict
 from smg_trio.routing.lifecycle import Lifecycle
 from smg_trio.routing.overload import WorkersOverloaded
-from smg_trio.routing.policies import Policy, RoutingContext
-from smg_trio.routing.rules import RoutingRules
-from smg_trio.worker.nursery import Worker
+
+if TYPE_CHECKING:
+    from smg_trio.routing.policies import Policy, RoutingContext
+    from smg_trio.routing.rules import RoutingRules
+    from smg_trio.worker.nursery import Worker
 
 
 class Entry:

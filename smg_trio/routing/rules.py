@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import TYPE_CHECKING
 
-from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
 from smg_trio.routing.admission import AdmissionQueue, admission_limit
 from smg_trio.routing.breaker import BreakerLimits
 from smg_trio.routing.lifecycle import HealthThresholds
@@ -20,7 +20,10 @@ from smg_trio.routing.policies import (
     make_policy,
 )
 from smg_trio.routing.retries import RetrySchedule
-from smg_trio.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
+    from smg_trio.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from secrets import token_urlsafe
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.settings.settings import Settings
+if TYPE_CHECKING:
+    from smg_trio.settings.settings import Settings
 
 NOTE: Final = "No effect; accepted for compatibility with SMG."
 

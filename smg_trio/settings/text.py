@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.settings.settings import options
-from smg_trio.settings.sources import Layer, Sourced
+
+if TYPE_CHECKING:
+    from smg_trio.settings.sources import Layer, Sourced
 
 
 def settings_text(layers: Layer) -> str:

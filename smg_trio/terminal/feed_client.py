@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, HandshakeError, WebSocketConnection, open_websocket_url
 
 from smg_trio.core.errors import ConfigError, SmgError
-from smg_trio.terminal.overview import Snapshot
+
+if TYPE_CHECKING:
+    from smg_trio.terminal.overview import Snapshot
 
 SCHEMA = 1
 CONNECT_LIMIT_S = 10.0

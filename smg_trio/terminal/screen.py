@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from smg_trio.terminal.figures import plain
 from smg_trio.terminal.overview import Snapshot, Table, Tone, fitted_widths, headlines, status, tables
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 _GAP = 2
 _STYLES: dict[Tone, str] = {"ok": "green", "warn": "yellow", "bad": "bold red", "muted": "dim", "": ""}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.outputs import EngineError, FinishReason
-from smg_trio.testing.commands import Command, EngineRequest
-from smg_trio.testing.options import EngineOptions
-from smg_trio.testing.sequences import Load, RunningSequence
+
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import EngineError, FinishReason
+    from smg_trio.testing.commands import Command, EngineRequest
+    from smg_trio.testing.options import EngineOptions
+    from smg_trio.testing.sequences import Load, RunningSequence
 
 Message = list[bytes]
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
 
-from smg_trio.testing.dialer import Dialer
 from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable, Transport
+
+if TYPE_CHECKING:
+    from smg_trio.testing.dialer import Dialer
 
 RANK_0 = b"\x00\x00"
 RANK_1 = b"\x01\x00"

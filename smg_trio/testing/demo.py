@@ -8,18 +8,21 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.run import RunningGateway, run_gateway
 from smg_trio.settings.settings import Settings
-from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import Script, text_script
 from smg_trio.testing.zmq_engine import run_fake_engine
 from smg_trio.text.model_files import ModelText, load_model_text
 from smg_trio.wire.addresses import parse_worker_url
+
+if TYPE_CHECKING:
+    from smg_trio.testing.commands import EngineRequest
 
 DEMO_MODEL = Path(__file__).parent / "demo_model"
 """The bundled model: a tokenizer trained on this project's own text, a template, no weights."""

@@ -3,9 +3,10 @@ the connecting side: no identity frame on received messages, none on sent ones."
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from smg_trio.worker.links import Link
+if TYPE_CHECKING:
+    from smg_trio.worker.links import Link
 
 
 class Dialer(Protocol):

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from smg_trio.core.outputs import EngineError, FinishReason
-from smg_trio.testing.codec import EngineCodec, Message
 from smg_trio.testing.commands import (
     Abort,
     Add,
@@ -25,11 +25,14 @@ from smg_trio.testing.commands import (
     UtilityCall,
 )
 from smg_trio.testing.engine_utilities import Utilities
-from smg_trio.testing.lockstep import LockstepGroup
-from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.prefix_cache import PrefixCache
 from smg_trio.testing.script import ScriptChooser, Tick, play
 from smg_trio.testing.sequences import Load, RunningSequence
+
+if TYPE_CHECKING:
+    from smg_trio.testing.codec import EngineCodec, Message
+    from smg_trio.testing.lockstep import LockstepGroup
+    from smg_trio.testing.options import EngineOptions
 
 MAX_LAG_S = 1.0
 PAUSED = EngineError("Generation is paused. Please retry after it resumes.", "engine_paused", retryable=True)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from smg_trio.testing.codec import Message
-from smg_trio.testing.commands import UtilityCall
-
 if TYPE_CHECKING:
+    from smg_trio.testing.codec import Message
+    from smg_trio.testing.commands import UtilityCall
     from smg_trio.testing.engine_core import EngineCore
 
 _LORA_OFF = (

@@ -10,17 +10,20 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.testing.codec import ENGINE_CORE_DEAD, EngineCodec, Message, codec_for
-from smg_trio.testing.commands import EngineRequest, UtilityCall
-from smg_trio.testing.dialer import Dialer
 from smg_trio.testing.engine_core import EngineCore, EngineRecord
 from smg_trio.testing.lockstep import LockstepGroup
 from smg_trio.testing.options import EngineOptions, HandshakeStage
 from smg_trio.testing.script import LengthScript, Script, ScriptChooser
 from smg_trio.worker.links import Link, LinkClosed
+
+if TYPE_CHECKING:
+    from smg_trio.testing.commands import EngineRequest, UtilityCall
+    from smg_trio.testing.dialer import Dialer
 
 GARBAGE = b"\xc1\xff\x00garbage"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -17,9 +17,11 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
 from smg_trio.hub.download import Progress
 from smg_trio.hub.locating import Wanted, fetch, find
-from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import EchoScript, LengthScript, Script, ScriptChooser, text_script
+
+if TYPE_CHECKING:
+    from smg_trio.testing.commands import EngineRequest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

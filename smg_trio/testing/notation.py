@@ -12,10 +12,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from smg_trio.core.outputs import EngineError, FinishReason
-from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.script import HANG, REPETITION_STOP_REASON, Ending, FixedScript, Script
+
+if TYPE_CHECKING:
+    from smg_trio.testing.commands import EngineRequest
 
 _SCRIPT = re.compile(r"\s*E\[(?P<ticks>.*)\]\s*(?:fin=(?P<fin>.+?))?\s*", re.DOTALL)
 _PART = re.compile(r'\s*(?:"(?P<token>(?:[^"\\]|\\.)*)"|(?P<mark>[|,])|(?P<more>…|\.\.\.))\s*', re.DOTALL)

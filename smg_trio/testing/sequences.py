@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from smg_trio.core.outputs import EngineError, FinishReason
-from smg_trio.testing.commands import EngineRequest
-from smg_trio.testing.script import Tick
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import EngineError, FinishReason
+    from smg_trio.testing.commands import EngineRequest
+    from smg_trio.testing.script import Tick
 
 
 @dataclass(slots=True)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
 from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing import tensors
-from smg_trio.testing.codec import Message
 from smg_trio.testing.commands import Abort, Add, Command, EngineRequest, Malformed
 from smg_trio.testing.options import EngineOptions
-from smg_trio.testing.sequences import Load, RunningSequence
+
+if TYPE_CHECKING:
+    from smg_trio.testing.codec import Message
+    from smg_trio.testing.sequences import Load, RunningSequence
 
 REQUEST_TAG = "TokenizedGenerateReqInput"
 OUTPUT_TAG = "BatchTokenIDOutSlim"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
 from smg_trio.core.outputs import EngineError, FinishReason
-from smg_trio.testing.codec import Message
 from smg_trio.testing.commands import (
     Abort,
     Add,
@@ -22,10 +21,13 @@ from smg_trio.testing.commands import (
     StartWave,
     UtilityCall,
 )
-from smg_trio.testing.options import EngineOptions
-from smg_trio.testing.sequences import Load, RunningSequence
 from smg_trio.testing.vllm_output import VllmOutputs
 from smg_trio.testing.vllm_request import CONSTRAINTS, Undecodable, decode_request, unpack
+
+if TYPE_CHECKING:
+    from smg_trio.testing.codec import Message
+    from smg_trio.testing.options import EngineOptions
+    from smg_trio.testing.sequences import Load, RunningSequence
 
 _BACKENDS = ("xgrammar", "guidance", "outlines", "lm-format-enforcer")
 _CONFIG_HASH = "5f" * 32

@@ -10,15 +10,17 @@ import math
 import struct
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
 from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing import tensors
-from smg_trio.testing.codec import Message
-from smg_trio.testing.options import EngineOptions
-from smg_trio.testing.sequences import Load, RunningSequence
+
+if TYPE_CHECKING:
+    from smg_trio.testing.codec import Message
+    from smg_trio.testing.options import EngineOptions
+    from smg_trio.testing.sequences import Load, RunningSequence
 
 FINISH_CODES = {
     FinishReason.STOP: 0,

@@ -11,17 +11,20 @@ TokenSpeed leaves libzmq's defaults (1000 messages).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import trio
 import zmq
 
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.fake_engine import FakeEngine
-from smg_trio.testing.lockstep import LockstepGroup
-from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import LengthScript, Script, ScriptChooser
 from smg_trio.worker.links import LinkClosed
+
+if TYPE_CHECKING:
+    from smg_trio.testing.commands import EngineRequest
+    from smg_trio.testing.lockstep import LockstepGroup
+    from smg_trio.testing.options import EngineOptions
 
 _VLLM_LINGER_MS = {"handshake": 5000, "input": 0, "output": 4000}
 _TOKENSPEED_LINGER_MS = {"handshake": 5000, "input": 0, "output": 1000}

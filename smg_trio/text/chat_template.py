@@ -17,12 +17,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import jinja2
 from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -31,8 +30,12 @@ from smg_trio.text.content_format import detect_content_format
 from smg_trio.text.conversation import Fitted, fit
 from smg_trio.text.message_forms import TextParts
 from smg_trio.text.template_probes import find_traits
-from smg_trio.text.template_traits import TemplateTraits
 from smg_trio.text.tool_forms import fit_tools
+
+if TYPE_CHECKING:
+    from jinja2.parser import Parser
+
+    from smg_trio.text.template_traits import TemplateTraits
 
 MAX_RENDERED_CHARS: Final = 16_000_000
 """Bound on a rendered prompt; four times the text of the longest context windows served today."""

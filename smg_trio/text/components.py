@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tokenizers
+if TYPE_CHECKING:
+    import tokenizers
 
 
 def component_steps(backend: tokenizers.Tokenizer, part: str) -> list[dict[str, Any]]:

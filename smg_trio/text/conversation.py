@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smg_trio.text.message_forms import Message, TextParts, as_content, empty_turn, normalise
-from smg_trio.text.template_traits import TemplateTraits
 from smg_trio.text.tool_turns import fit_tool_turns, has_tool_turns
+
+if TYPE_CHECKING:
+    from smg_trio.text.template_traits import TemplateTraits
 
 _SYSTEM_ROLES: Final = ("system", "developer")
 _PLAIN_KEYS: Final = frozenset({"role", "content"})

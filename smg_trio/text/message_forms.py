@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 from smg_trio.core.heavy_json import MAX_DEPTH, decode_heavy
-from smg_trio.text.template_traits import TemplateTraits
+
+if TYPE_CHECKING:
+    from smg_trio.text.template_traits import TemplateTraits
 
 Message = dict[str, Any]
 

@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.mistral_chat import MistralChat, MistralLibraryMissing
 from smg_trio.text.model_directory import existing_directory, read_json, read_text
 from smg_trio.text.pooling_files import PoolingTraits, read_pooling_traits
-from smg_trio.text.tokenizer import Tokenizer
 from smg_trio.text.tokenizer_files import load_tokenizer, locate_tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.text.tokenizer import Tokenizer
 
 SAMPLING_DEFAULTS: Final = (
     "temperature",

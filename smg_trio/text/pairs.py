@@ -7,10 +7,12 @@ which is shared (see `text.tokenizer`): truncation is done on single encodings.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.core.errors import InvalidRequest
-from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.errors import ClientFault
-from smg_trio.text.content_format import ContentFormat
 from smg_trio.text.conversation import fit
 from smg_trio.text.message_forms import Message
 from smg_trio.text.template_traits import TemplateTraits
 from smg_trio.text.tool_forms import fit_tools
+
+if TYPE_CHECKING:
+    from smg_trio.text.content_format import ContentFormat
 
 Render = Callable[[Sequence[Message], Sequence[Mapping[str, Any]] | None, bool], str]
 """Messages, tools and whether thinking is switched on to the prompt, an assistant's turn open; raises ClientFault."""

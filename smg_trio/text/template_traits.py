@@ -7,9 +7,10 @@ template is loaded. `conversation.fit` gives a conversation the form that they a
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from smg_trio.text.content_format import ContentFormat
+if TYPE_CHECKING:
+    from smg_trio.text.content_format import ContentFormat
 
 SystemPlace = Literal["anywhere", "first", "last_user", "first_user"]
 CallForm = Literal["own", "text"]

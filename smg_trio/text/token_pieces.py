@@ -15,11 +15,12 @@ the same value.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
-
-import tokenizers
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from smg_trio.text.components import component_steps
+
+if TYPE_CHECKING:
+    import tokenizers
 
 PieceKind = Literal["byte_level", "byte_fallback"]
 

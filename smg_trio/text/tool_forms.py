@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.text.template_traits import TemplateTraits
+if TYPE_CHECKING:
+    from smg_trio.text.template_traits import TemplateTraits
 
 Tools = Sequence[Mapping[str, Any]]
 

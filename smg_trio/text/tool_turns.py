@@ -7,10 +7,12 @@ import json
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.text.message_forms import Message, as_content, empty_turn
-from smg_trio.text.template_traits import TemplateTraits
+
+if TYPE_CHECKING:
+    from smg_trio.text.template_traits import TemplateTraits
 
 _SHORT_ID_LENGTH: Final = 9
 _BLANKS: Final = str.maketrans("01", " \t")

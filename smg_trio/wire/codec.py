@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from smg_trio.core.engines import EngineInfo, EngineProtocol
-from smg_trio.core.outputs import EngineBatch
-from smg_trio.core.requests import GenerationRequest
 from smg_trio.wire.limits import DEFAULT_MAX_LOGPROBS
 from smg_trio.wire.tokenspeed.codec import TokenspeedCodec
 from smg_trio.wire.vllm.codec import VllmCodec
+
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import EngineBatch
+    from smg_trio.core.requests import GenerationRequest
 
 ENGINE_CORE_DEAD: Final = b"ENGINE_CORE_DEAD"
 """The raw frame (not msgpack) a dying engine sends last on its output socket."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from smg_trio.core.requests import TensorValue
 from smg_trio.wire.packing import TENSOR_EXT, Malformed
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import TensorValue
 
 INLINE_BELOW_BYTES: Final = 256
 """Engines inline tensors smaller than this (vLLM's zero-copy threshold); so does `encode_tensor`."""

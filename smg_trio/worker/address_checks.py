@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from smg_trio.core.errors import ConfigError, InvalidRequest
-from smg_trio.settings.settings import Settings
 from smg_trio.wire.addresses import WorkerAddresses, parse_worker_url
+
+if TYPE_CHECKING:
+    from smg_trio.settings.settings import Settings
 
 
 def check_worker_addresses(settings: Settings) -> None:

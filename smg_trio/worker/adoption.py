@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.errors import SmgError
 from smg_trio.core.workers import RankPhase
-from smg_trio.worker.group import Group
-from smg_trio.worker.peer_watch import PeerWatch
+
+if TYPE_CHECKING:
+    from smg_trio.worker.group import Group
+    from smg_trio.worker.peer_watch import PeerWatch
 
 logger = logging.getLogger("smg_trio.worker")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.core.requests import GenerationRequest
-from smg_trio.worker.ledger import InFlight
-from smg_trio.worker.output_stream import Delivery
+if TYPE_CHECKING:
+    from smg_trio.core.requests import GenerationRequest
+    from smg_trio.worker.ledger import InFlight
+    from smg_trio.worker.output_stream import Delivery
 
 
 @dataclass(slots=True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.core.engines import EngineInfo
 from smg_trio.core.errors import EngineDead, ProtocolViolation
-from smg_trio.core.outputs import EngineBatch
 from smg_trio.wire.codec import EngineCodec, is_dead_sentinel
 from smg_trio.worker.group import GivenUp, Group
-from smg_trio.worker.links import Link
-from smg_trio.worker.peer_watch import PeerWatch
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineInfo
+    from smg_trio.core.outputs import EngineBatch
+    from smg_trio.worker.links import Link
+    from smg_trio.worker.peer_watch import PeerWatch
 
 logger = logging.getLogger("smg_trio.worker")
 

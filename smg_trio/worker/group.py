@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -21,7 +21,6 @@ from smg_trio.core.errors import EngineFault, InvalidRequest, NoReadyWorker, Smg
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
-from smg_trio.wire.codec import EngineCodec
 from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
 from smg_trio.worker.handshake import GroupHandshake
 from smg_trio.worker.ledger import InFlight, Ledger
@@ -31,6 +30,9 @@ from smg_trio.worker.output_stream import Delivery
 from smg_trio.worker.ranks import RankSelector
 from smg_trio.worker.tasks import TOKENSPEED_TASKS, TaskBook
 from smg_trio.worker.waves import WaveClock
+
+if TYPE_CHECKING:
+    from smg_trio.wire.codec import EngineCodec
 
 logger = logging.getLogger("smg_trio.worker")
 

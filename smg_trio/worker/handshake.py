@@ -12,9 +12,12 @@ Nothing that dials in can disturb a connected engine: an unexpected message is r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from smg_trio.core.engines import EngineInfo
 from smg_trio.core.workers import RankPhase
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineInfo
 
 
 @dataclass(frozen=True, slots=True)

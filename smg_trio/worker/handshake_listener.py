@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.errors import EngineDead, ProtocolViolation
 from smg_trio.core.workers import RankPhase, WorkerSpec
-from smg_trio.wire.addresses import WorkerAddresses
 from smg_trio.wire.handshake import (
     decode_handshake,
     decode_registration,
@@ -20,11 +20,14 @@ from smg_trio.wire.handshake import (
     identity_of_rank,
     rank_of_identity,
 )
-from smg_trio.worker.group import Group
 from smg_trio.worker.handshake import HelloFromConnected, Progress, RankReady, Refused, SendInit, Step
 from smg_trio.worker.links import Link, PeerUnreachable
-from smg_trio.worker.log_throttle import LogThrottle
-from smg_trio.worker.peer_watch import PeerWatch
+
+if TYPE_CHECKING:
+    from smg_trio.wire.addresses import WorkerAddresses
+    from smg_trio.worker.group import Group
+    from smg_trio.worker.log_throttle import LogThrottle
+    from smg_trio.worker.peer_watch import PeerWatch
 
 logger = logging.getLogger("smg_trio.worker")
 

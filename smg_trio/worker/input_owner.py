@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.errors import EngineDead, EngineFault, SmgError, UnsupportedFeature
 from smg_trio.core.workers import RankPhase
-from smg_trio.wire.codec import EngineCodec
 from smg_trio.wire.handshake import identity_of_rank
 from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
 from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
+
+if TYPE_CHECKING:
+    from smg_trio.wire.codec import EngineCodec
 
 logger = logging.getLogger("smg_trio.worker")
 

@@ -21,14 +21,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from smg_trio.core import log_context
-from smg_trio.core.engines import EngineInfo, EngineLoad
 from smg_trio.core.errors import ConfigError, EngineDead, EngineFault, NoReadyWorker, ShuttingDown, SmgError
-from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import RankPhase, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.wire.codec import codec_for
@@ -38,13 +36,17 @@ from smg_trio.worker.dispatcher import dispatch
 from smg_trio.worker.group import AnyDelivery, Group
 from smg_trio.worker.handshake_listener import HANDSHAKE_MESSAGE_LIMIT_S, HandshakeListener
 from smg_trio.worker.input_owner import SEND_LIMIT_S, InputOwner
-from smg_trio.worker.ledger import InFlight
 from smg_trio.worker.links import Link, LinkClosed, Transport
 from smg_trio.worker.liveness import SILENCE_LIMIT_S
 from smg_trio.worker.output_stream import OutputStream
 from smg_trio.worker.peer_watch import PeerWatch, reclaim, watch_silence
 from smg_trio.worker.registrations import RegistrationFile
 from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineInfo, EngineLoad
+    from smg_trio.core.requests import GenerationRequest
+    from smg_trio.worker.ledger import InFlight
 
 logger = logging.getLogger("smg_trio.worker")
 

@@ -6,12 +6,14 @@ wake-up costs half of what it does with trio's general one (2 µs against 4, of 
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
 
 from smg_trio.core.errors import SlowConsumer, SmgError
-from smg_trio.core.outputs import GenerationOutput
+
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import GenerationOutput
 
 PENDING_OUTPUTS_LIMIT = 16_384
 """Outputs per request of an answer that may wait for its consumer. Beyond it the answer is failed and aborted, never

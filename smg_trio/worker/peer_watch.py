@@ -8,16 +8,19 @@ connection any more is looked for with a message that engines ignore.
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.core.engines import EngineInfo
 from smg_trio.core.errors import EngineDead, EngineSilent, ProtocolViolation, SmgError
 from smg_trio.core.workers import RankPhase
-from smg_trio.wire.codec import EngineCodec
 from smg_trio.wire.handshake import identity_of_rank, rank_of_identity
 from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link, PeerUnreachable
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineInfo
+    from smg_trio.wire.codec import EngineCodec
 
 logger = logging.getLogger("smg_trio.worker")
 

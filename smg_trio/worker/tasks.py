@@ -7,10 +7,13 @@ What it said holds for one registration: the engine that comes after it may be a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from smg_trio.core.engines import EngineInfo
 from smg_trio.core.errors import NoReadyWorker, NotImplementedByEngine, UnsupportedFeature
-from smg_trio.core.requests import GenerationRequest
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineInfo
+    from smg_trio.core.requests import GenerationRequest
 
 GENERATE = "generate"
 TOKENSPEED_TASKS = frozenset({GENERATE})

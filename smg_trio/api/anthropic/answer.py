@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.core.events import ChoiceFinish, Usage
 from smg_trio.core.outputs import FinishReason
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceFinish, Usage
 
 
 def make_tool_use_id() -> str:

@@ -5,11 +5,15 @@ Hidden things (parallel calls, the text of thoughts) are dropped here, for both 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from smg_trio.api.anthropic.answer import MessageAnswer, MessageEnd, message_end
 from smg_trio.api.blocks import AnswerBlocks, BlockDelta, BlockKind, Step
 from smg_trio.api.openai.answer import ChatAnswer
 from smg_trio.api.openai.chat.events import ChatEvents
-from smg_trio.core.events import ChoiceUpdate
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceUpdate
 
 
 class MessageBlocks:

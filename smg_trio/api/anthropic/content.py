@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from smg_trio.api.anthropic.server_blocks import SERVER_CALLS, SERVER_RESULTS, server_result_text
 from smg_trio.api.anthropic.tools import ToolChange, parse_tool_change
-from smg_trio.api.openai.chat.messages import Message
 from smg_trio.api.parameters.fields import array, describe, filled_string, mapping, one_of, refuse, string, take
 from smg_trio.core.errors import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.messages import Message
 
 _BILLING_HEADER: Final = "x-anthropic-billing-header"
 """How a coding agent's per-request header block begins; its hash would defeat every prefix cache."""
@@ -167,12 +169,12 @@ def _read_text(block: Block, param: str, turn: _Turn) -> None:
 def _text_of(block: Block, param: str) -> str:
     kind = block["type"]
     if kind == "text":
-        return cast(str, _required(block, "text", string, param))
+        return cast("str", _required(block, "text", string, param))
     if kind == "document":
         return _document_text(block, param)
     if kind == "search_result":
         return _search_result_text(block, param)
-    return cast(str, _required(block, "tool_name", string, param))
+    return cast("str", _required(block, "tool_name", string, param))
 
 
 def _document_text(block: Block, param: str) -> str:

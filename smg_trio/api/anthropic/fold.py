@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from smg_trio.api.anthropic.answer import MessageAnswer, message_value
 from smg_trio.api.anthropic.blocks import MessageBlocks
 from smg_trio.api.blocks import BlockDelta, BlockStart
 from smg_trio.api.openai.answer import dump, encode_text
 from smg_trio.api.partial_json import partial_object
-from smg_trio.core.events import ChoiceUpdate, Usage
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceUpdate, Usage
 
 
 class MessageFold:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.anthropic.content import Conversation, parse_system, parse_turns
 from smg_trio.api.anthropic.tools import offered_tools, parse_choice, parse_tools
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.answer import dump, encode_text
-from smg_trio.api.openai.chat.messages import Message
 from smg_trio.api.openai.chat.request import ChatRequest, check_template
 from smg_trio.api.parameters.constraints import read_schema
 from smg_trio.api.parameters.fields import (
@@ -35,6 +34,9 @@ from smg_trio.api.parameters.fields import (
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.parameters.sampling import SamplingFields, parse_sampling
 from smg_trio.core.requests import StructuredOutput
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.messages import Message
 
 MIN_THINKING_BUDGET = 1024
 _EFFORTS = ("low", "medium", "high", "xhigh", "max")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.openai.answer import dump, encode_text
-from smg_trio.api.openai.models import ModelCard
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.models import ModelCard
 
 
 def list_models(cards: Sequence[ModelCard]) -> bytes:

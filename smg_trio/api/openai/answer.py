@@ -12,11 +12,13 @@ from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from math import isfinite
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.core.events import ChoiceFinish, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason
 from smg_trio.core.records import record
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceFinish, TokenLogprob, Usage
 
 MIN_LOGPROB = -9999.0
 """What -inf is shown as, since JSON has no infinities (vLLM's number)."""

@@ -172,7 +172,7 @@ def _grammar(value: Any, param: str) -> str:
     check_weight(value, param)
     if not string(value, param).strip():
         raise refuse(param, "must not be an empty grammar")
-    return cast(str, value)
+    return cast("str", value)
 
 
 def _structural_tag(value: Any, param: str) -> str:
@@ -181,7 +181,7 @@ def _structural_tag(value: Any, param: str) -> str:
     if nests_deeper(mapping(tag, param), MAX_SCHEMA_DEPTH + _TAG_WRAPPER_DEPTH):
         raise refuse(param, "the structural tag is nested too deeply")
     _check_parts(tag, param)
-    return cast(str, value)
+    return cast("str", value)
 
 
 def _check_parts(tag: Any, param: str) -> None:

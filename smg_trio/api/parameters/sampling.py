@@ -9,7 +9,7 @@ checked later too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from smg_trio.api.parameters.constraints import parse_structured_output
 from smg_trio.api.parameters.fields import (
@@ -29,10 +29,12 @@ from smg_trio.api.parameters.fields import (
     wire_mapping,
     within,
 )
-from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import UnsupportedFeature
 from smg_trio.core.records import record
 from smg_trio.core.requests import RepetitionDetection, StructuredOutput
+
+if TYPE_CHECKING:
+    from smg_trio.api.parameters.limits import RequestLimits
 
 MAX_BAD_WORDS = 128
 MAX_LOGPROB_TOKEN_IDS = 128

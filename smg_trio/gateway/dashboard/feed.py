@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.gateway.dashboard.observer import Observer
 from smg_trio.gateway.dashboard.snapshot import snapshot_value
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 INTERVAL_S = 1.0
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from smg_trio.api.errors import error_view, load_json
 from smg_trio.core.errors import SmgError, Unauthorized
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
-from smg_trio.gateway.dashboard.feed import LiveFeed, Watcher
 from smg_trio.gateway.security.key_ring import Access, KeyRing
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.dashboard.feed import LiveFeed, Watcher
 
 AUTH_LIMIT_S: Final = 10.0
 """How long an open socket may take to send its key."""

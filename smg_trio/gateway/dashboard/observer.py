@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from smg_trio import __version__
 from smg_trio.gateway.dashboard.rates import RateMeter, Rates, TokenCount
@@ -19,9 +19,11 @@ from smg_trio.gateway.dashboard.snapshot import (
     Observation,
     WorkerSeen,
 )
-from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
-from smg_trio.gateway.observability.in_flight import InFlightGeneration
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
+    from smg_trio.gateway.observability.in_flight import InFlightGeneration
+    from smg_trio.gateway.state import Gateway
 
 Item = TypeVar("Item")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

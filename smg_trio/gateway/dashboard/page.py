@@ -11,8 +11,10 @@ from base64 import b64encode
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from smg_trio.gateway.http import Headers
+if TYPE_CHECKING:
+    from smg_trio.gateway.http import Headers
 
 SCRIPTS = ("dom", "session", "overview", "workers", "tables", "chat", "main")
 """Files of the script, in this order; they share one function's scope."""

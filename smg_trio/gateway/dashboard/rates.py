@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from smg_trio.core.events import Usage
+if TYPE_CHECKING:
+    from smg_trio.core.events import Usage
 
 
 class TokenCount(NamedTuple):

@@ -20,16 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smg_trio.api.workers import application_value, worker_value
-from smg_trio.core.events import Usage
 from smg_trio.core.records import record
-from smg_trio.core.workers import PendingWorker, WorkerSnapshot
 from smg_trio.gateway.dashboard.rates import Rates, TokenRate
-from smg_trio.gateway.observability.observer import Phase
-from smg_trio.gateway.observability.recent_errors import ErrorSeen
-from smg_trio.routing.admission import AdmissionStatistics
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import Usage
+    from smg_trio.core.workers import PendingWorker, WorkerSnapshot
+    from smg_trio.gateway.observability.observer import Phase
+    from smg_trio.gateway.observability.recent_errors import ErrorSeen
+    from smg_trio.routing.admission import AdmissionStatistics
 
 SCHEMA = 1
 WINDOW_S = 60.0

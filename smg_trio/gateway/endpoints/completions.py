@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,10 +17,12 @@ from smg_trio.gateway.generation.engine_hints import engine_hints
 from smg_trio.gateway.generation.session import GenerationSession, fold_answer
 from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
-from smg_trio.pipeline.models import ServedModel
-from smg_trio.pipeline.prepare import PreparedPrompt
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.pipeline.models import ServedModel
+    from smg_trio.pipeline.prepare import PreparedPrompt
 
 
 async def completions(gateway: Gateway, request: Request) -> Response:

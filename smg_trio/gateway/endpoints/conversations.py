@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 from smg_trio.api.openai.responses.stored import (
     added_items_body,
@@ -22,7 +23,9 @@ from smg_trio.core.conversations import StoredConversation
 from smg_trio.core.errors import NotFound
 from smg_trio.gateway.generation.responses_run import needs_history
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 
 async def create_conversation(gateway: Gateway, request: Request) -> Response:

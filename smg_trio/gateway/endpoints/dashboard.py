@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from smg_trio.gateway.dashboard.page import page
 from smg_trio.gateway.http import Request, Response
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 
 async def dashboard(gateway: Gateway, request: Request) -> Response:

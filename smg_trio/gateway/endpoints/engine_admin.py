@@ -7,7 +7,7 @@ Everything is asked of every engine of every worker, or of those of ``?model=`` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.admin import (
     awake_body,
@@ -30,9 +30,11 @@ from smg_trio.api.admin import (
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import EngineDead, EngineFault, NotFound, SmgError, UnsupportedFeature
 from smg_trio.gateway.http import Request, Response, json_response, text_response
-from smg_trio.gateway.state import Gateway
 from smg_trio.routing.administration import Engine, call_all, call_each, engines_of, pause_all
-from smg_trio.worker.nursery import Worker
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.worker.nursery import Worker
 
 QUICK_LIMIT_S = 30.0
 SLEEP_LIMIT_S = 300.0

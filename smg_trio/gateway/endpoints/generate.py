@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -13,8 +14,10 @@ from smg_trio.gateway.generation.engine_hints import engine_hints
 from smg_trio.gateway.generation.session import GenerationSession, fold_answer
 from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle, openai_failed
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 
 async def generate(gateway: Gateway, request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,8 +17,10 @@ from smg_trio.gateway.generation.engine_hints import engine_hints
 from smg_trio.gateway.generation.session import GenerationSession, fold_answer
 from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.answer import Answer
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 ANTHROPIC_MODELS = "claude-"
 """How the names of Anthropic's models begin: its agents ask for several of them, whatever server they talk to. Where a

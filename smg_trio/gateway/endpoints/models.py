@@ -5,12 +5,16 @@ OpenAI and Anthropic have the same paths; Anthropic's clients name themselves by
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from smg_trio.api.anthropic import models as anthropic_models
 from smg_trio.api.openai import models as openai_models
 from smg_trio.api.openai.models import ModelCard, ModelFiles
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
-from smg_trio.pipeline.models import ServedModel
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.pipeline.models import ServedModel
 
 _ANTHROPIC = "anthropic-version"
 

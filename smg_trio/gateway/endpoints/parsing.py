@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from smg_trio.api.errors import Headers, error_headers, error_view
 from smg_trio.api.parse_tools import (
     function_call_body,
@@ -11,11 +13,13 @@ from smg_trio.api.parse_tools import (
     reasoning_body,
 )
 from smg_trio.core.errors import ConfigError, InvalidRequest
-from smg_trio.core.events import ParserEvent
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
-from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.registry import choose_reasoning_parser, choose_tool_parser, make_answer_parser
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ParserEvent
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.parsers.answer import AnswerParser
 
 
 def parse_failure(error: BaseException, request_id: str | None) -> tuple[int, Headers, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -29,7 +30,6 @@ from smg_trio.api.pooling import (
 from smg_trio.gateway.generation.engine_hints import trace_headers
 from smg_trio.gateway.generation.session import GenerationSession
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.late_chunking import chunks_of, rows_of
 from smg_trio.pipeline.pooling import PooledAnswer, PoolingJob, find_scoring_task, require_task
 from smg_trio.pipeline.pooling_inputs import (
@@ -40,6 +40,9 @@ from smg_trio.pipeline.pooling_inputs import (
     resolve_pooling,
 )
 from smg_trio.pipeline.prepare import size_of_prompts
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 
 async def embeddings(gateway: Gateway, request: Request) -> Response:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from smg_trio.gateway.http import Request, Response, json_response, text_response
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 
 async def liveness(gateway: Gateway, request: Request) -> Response:

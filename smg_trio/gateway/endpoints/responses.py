@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from contextlib import ExitStack
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -27,8 +28,10 @@ from smg_trio.gateway.generation.responses_run import ResponsesRun, needs_histor
 from smg_trio.gateway.generation.session import fold_answer
 from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.request_context import RequestContext
-from smg_trio.gateway.state import Gateway
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.request_context import RequestContext
+    from smg_trio.gateway.state import Gateway
 
 
 async def create_response(gateway: Gateway, request: Request) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio import __version__
 from smg_trio.api.server_info import loads_body, model_info_body, server_info_body, server_load_body, version_body
@@ -11,10 +11,12 @@ from smg_trio.api.workers import worker_value
 from smg_trio.core.errors import SmgError
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.http import Request, Response, json_response, text_response
-from smg_trio.gateway.state import Gateway
-from smg_trio.pipeline.models import ServedModel
 from smg_trio.text.chat_template import ChatTemplate
-from smg_trio.text.mistral_chat import MistralChat
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.pipeline.models import ServedModel
+    from smg_trio.text.mistral_chat import MistralChat
 
 
 async def show_version(gateway: Gateway, request: Request) -> Response:

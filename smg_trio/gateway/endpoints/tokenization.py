@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from smg_trio.api.openai.chat.request import ChatRequest
 from smg_trio.api.parameters.sampling import SamplingFields
@@ -19,9 +20,11 @@ from smg_trio.api.tokenize import (
     tokenizer_info_body,
 )
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
-from smg_trio.pipeline.models import ServedModel
 from smg_trio.text.chat_template import ChatTemplate
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.pipeline.models import ServedModel
 
 
 async def tokenize(gateway: Gateway, request: Request) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from smg_trio.api.worker_specs import (
@@ -23,9 +24,11 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.workers import PendingWorker, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.gateway.state import Gateway
 from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
 from smg_trio.settings.checks import dp_aware_refusal
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
 
 logger = logging.getLogger("smg_trio.gateway")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.api.parameters.fields import refuse
-from smg_trio.gateway.http import Request
-from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.http import Request
+    from smg_trio.gateway.state import Gateway
 
 logger = logging.getLogger("smg_trio.gateway")
 

@@ -13,12 +13,12 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.api.openai.responses.socket import SocketMessage, parse_socket_message, socket_error
 from smg_trio.api.openai.responses.stream import ResponseEventWriter
-from smg_trio.core.conversations import StoredResponse
 from smg_trio.core.errors import Conflict, Forbidden, SmgError, Unauthorized
 from smg_trio.core.events import NO_TOKENS, Usage
 from smg_trio.core.heavy_json import weight
@@ -26,8 +26,11 @@ from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
 from smg_trio.gateway.generation.responses_run import ResponsesRun
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.security.key_ring import KeyHolder
-from smg_trio.gateway.state import Gateway
 from smg_trio.text.tokenizer import INLINE_ENCODE_CHARS
+
+if TYPE_CHECKING:
+    from smg_trio.core.conversations import StoredResponse
+    from smg_trio.gateway.state import Gateway
 
 logger = logging.getLogger("smg_trio.gateway")
 

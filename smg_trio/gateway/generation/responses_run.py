@@ -6,26 +6,28 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from smg_trio.api.openai.raw_messages import RawMessages
-from smg_trio.api.openai.responses.fold import ResponseFold
 from smg_trio.api.openai.responses.items import resolve_references
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd, response_value
-from smg_trio.api.openai.responses.request import ResponsesRequest
 from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conversation_not_found, history_of
-from smg_trio.api.openai.responses.tools import OfferedTools
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
-from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.gateway.generation.session import GenerationSession, fold_answer
-from smg_trio.gateway.request_context import RequestContext
-from smg_trio.gateway.state import Gateway
 from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.responses.fold import ResponseFold
+    from smg_trio.api.openai.responses.request import ResponsesRequest
+    from smg_trio.api.openai.responses.tools import OfferedTools
+    from smg_trio.core.events import ChoiceUpdate, Usage
+    from smg_trio.gateway.request_context import RequestContext
+    from smg_trio.gateway.state import Gateway
 
 logger = logging.getLogger("smg_trio.gateway")
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 import trio
 
 from smg_trio.core.errors import GatewayFault, NoReadyWorker, SmgError
-from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.gateway.observability.observer import Observers, Phase
-from smg_trio.gateway.request_context import RequestContext
-from smg_trio.gateway.state import Gateway
 from smg_trio.pipeline.engine_requests import AnyAnswer, EngineRequests, Update
-from smg_trio.routing.admission import Permit
 from smg_trio.routing.retries import Attempts
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceUpdate, Usage
+    from smg_trio.gateway.request_context import RequestContext
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.routing.admission import Permit
 
 logger = logging.getLogger("smg_trio.gateway")
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from smg_trio.api.errors import error_event
 from smg_trio.api.sse import DONE, KEEP_ALIVE
 from smg_trio.core.errors import SmgError
-from smg_trio.core.events import ChoiceUpdate, TokenLogprob, Usage
 from smg_trio.gateway.generation.session import GenerationSession, about
-from smg_trio.gateway.http import BodyWrite
-from smg_trio.pipeline.engine_requests import PlainText
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceUpdate, TokenLogprob, Usage
+    from smg_trio.gateway.http import BodyWrite
+    from smg_trio.pipeline.engine_requests import PlainText
 
 logger = logging.getLogger("smg_trio.gateway")
 

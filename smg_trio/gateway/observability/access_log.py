@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import trio
 
-from smg_trio.core.errors import SmgError
-from smg_trio.core.events import Usage
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.gateway.observability.logs import quoted, shown
 from smg_trio.gateway.observability.observer import CLIENT_LEFT, Generation, RequestObserver
+
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
+    from smg_trio.core.events import Usage
 
 logger = logging.getLogger("smg_trio.access")
 

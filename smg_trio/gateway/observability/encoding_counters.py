@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from smg_trio.pipeline.encoding_cache import EncodingCache
+if TYPE_CHECKING:
+    from smg_trio.pipeline.encoding_cache import EncodingCache
 
 
 class EncodingCounters(Collector):

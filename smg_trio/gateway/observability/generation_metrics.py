@@ -13,15 +13,17 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Sequence
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry
-
-from smg_trio.core.errors import SmgError
-from smg_trio.core.events import Usage
 from smg_trio.gateway.observability.observer import Generation, RequestObserver
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, PER_TOKEN_BUCKETS_S, CounterFamily, HistogramFamily
 from smg_trio.gateway.observability.worker_gauges import MODE
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from smg_trio.core.errors import SmgError
+    from smg_trio.core.events import Usage
 
 _ROUTER: Final = "zmq"
 _LABELS: Final = ("router_type", "backend_type", "connection_mode", "model", "endpoint")

@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final
-
-from prometheus_client import CollectorRegistry
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.gateway.observability.observer import CLIENT_LEFT, CLIENT_LEFT_CODE, RequestObserver
 from smg_trio.gateway.observability.series import (
@@ -18,6 +16,9 @@ from smg_trio.gateway.observability.series import (
     HistogramFamily,
     HistogramSeries,
 )
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 UNMATCHED: Final = "unmatched"
 """The path of everything that is no route."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
 from smg_trio.gateway.observability.observer import Generation
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.observability.generation_metrics import GenerationMetrics
 
 
 class InFlightGeneration(Generation, Protocol):

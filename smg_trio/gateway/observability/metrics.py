@@ -9,7 +9,7 @@ registered, route templates, codes), never a client's, so the number of series i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -17,16 +17,18 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from smg_trio.gateway.observability.encoding_counters import EncodingCounters
 from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.http_metrics import HttpMetrics
-from smg_trio.gateway.observability.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.policy_gauges import PolicyGauges
 from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, HistogramFamily
 from smg_trio.gateway.observability.worker_gauges import ResilienceGauges, WorkerGauges
-from smg_trio.gateway.request_body import BodyMemory
-from smg_trio.http.statistics import ServerStatistics
-from smg_trio.pipeline.encoding_cache import EncodingCache
-from smg_trio.routing.admission import AdmissionQueue
-from smg_trio.routing.registry import Registry
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.observability.in_flight import InFlightGeneration
+    from smg_trio.gateway.request_body import BodyMemory
+    from smg_trio.http.statistics import ServerStatistics
+    from smg_trio.pipeline.encoding_cache import EncodingCache
+    from smg_trio.routing.admission import AdmissionQueue
+    from smg_trio.routing.registry import Registry
 
 _LAG_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _LAG_INTERVAL_S: Final = 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from smg_trio.core.errors import ClientFault, NotFound
@@ -10,8 +12,10 @@ from smg_trio.gateway.handling import request_id_of
 from smg_trio.gateway.http import Response
 from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.security.exposure import is_local
-from smg_trio.gateway.state import Gateway
-from smg_trio.http.asgi import Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.state import Gateway
+    from smg_trio.http.asgi import Receive, Scope, Send
 
 
 class MetricsApp:

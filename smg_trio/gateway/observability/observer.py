@@ -12,11 +12,12 @@ on: for each stage of a request, never for a token.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from smg_trio.core.errors import SmgError
-from smg_trio.core.events import Usage
-from smg_trio.pipeline.engine_requests import AnyAnswer
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
+    from smg_trio.core.events import Usage
+    from smg_trio.pipeline.engine_requests import AnyAnswer
 
 Phase = Literal["queued", "waiting", "generating"]
 """Before admission; before the first output; since then."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from smg_trio.gateway.observability.series import cumulative
-from smg_trio.routing.policies.base import CacheStatistics
-from smg_trio.routing.registry import Registry
+
+if TYPE_CHECKING:
+    from smg_trio.routing.policies.base import CacheStatistics
+    from smg_trio.routing.registry import Registry
 
 
 class PolicyGauges(Collector):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from smg_trio import __version__
-from smg_trio.gateway.observability.in_flight import InFlightGeneration
 from smg_trio.gateway.observability.series import bound_text
-from smg_trio.gateway.request_body import BodyMemory
-from smg_trio.http.statistics import ServerStatistics
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.observability.in_flight import InFlightGeneration
+    from smg_trio.gateway.request_body import BodyMemory
+    from smg_trio.http.statistics import ServerStatistics
 
 _AGES_S: Final = (0.0, 1.0, 10.0, 60.0, 300.0, 1800.0, inf)
 

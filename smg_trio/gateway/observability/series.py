@@ -9,11 +9,13 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 LATENCY_BUCKETS_S: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,

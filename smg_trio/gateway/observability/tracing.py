@@ -20,7 +20,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from threading import Thread
 from time import time_ns
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from opentelemetry import trace
@@ -33,10 +33,12 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from smg_trio import __version__
-from smg_trio.core.errors import SmgError
-from smg_trio.core.events import Usage
 from smg_trio.gateway.observability.http_metrics import path_label
 from smg_trio.gateway.observability.observer import CLIENT_LEFT, CLIENT_LEFT_CODE, Generation, RequestObserver
+
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
+    from smg_trio.core.events import Usage
 
 logger = logging.getLogger("smg_trio.gateway")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from smg_trio.core.workers import RankPhase, WorkerState
-from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.breaker import BreakerState, BreakerStatistics
-from smg_trio.routing.registry import Registry
+
+if TYPE_CHECKING:
+    from smg_trio.routing.admission import AdmissionQueue
+    from smg_trio.routing.registry import Registry
 
 MODE = "zmq"
 _WORKER_LABELS = ("worker_type", "connection_mode", "model")

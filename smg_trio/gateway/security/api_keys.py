@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -11,7 +12,9 @@ from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.security.key_files import control_key, plain_keys, read_key_lines, read_key_toml, tenants_key
 from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyLimits, KeyRing
 from smg_trio.settings.checks import control_plane_key, tenant_key
-from smg_trio.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.gateway")
 

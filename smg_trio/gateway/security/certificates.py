@@ -10,12 +10,15 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.http import ALPN_PROTOCOLS
-from smg_trio.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from smg_trio.settings.settings import Settings
 
 _CERT, _KEY, _CLIENT_CA = "--tls-cert-path", "--tls-key-path", "--tls-client-ca-path"
 

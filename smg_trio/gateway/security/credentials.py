@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from smg_trio.gateway.security.api_keys import ApiKeys
 from smg_trio.gateway.security.certificates import Certificate, certificate_files
 from smg_trio.gateway.security.file_watcher import FileWatcher, WatchedFile
-from smg_trio.gateway.security.key_ring import KeyRing
-from smg_trio.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.security.key_ring import KeyRing
+    from smg_trio.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

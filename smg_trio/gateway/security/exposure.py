@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
-from smg_trio.gateway.security.key_ring import KeyRing
-from smg_trio.settings.settings import Settings
+if TYPE_CHECKING:
+    from smg_trio.gateway.security.key_ring import KeyRing
+    from smg_trio.settings.settings import Settings
 
 
 def exposures(settings: Settings, keys: KeyRing) -> list[str]:

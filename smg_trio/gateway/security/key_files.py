@@ -20,11 +20,13 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyLimits, Role, digest_of
-from smg_trio.settings.checks import ControlPlaneKey, TenantKey
+
+if TYPE_CHECKING:
+    from smg_trio.settings.checks import ControlPlaneKey, TenantKey
 
 _OPTION: Final = "--api-key-file"
 _HASHED: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")

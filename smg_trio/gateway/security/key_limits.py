@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.errors import BudgetExceeded, RateLimited
-from smg_trio.gateway.security.key_ring import KeyHolder
 from smg_trio.routing.token_bucket import TokenBucket
+
+if TYPE_CHECKING:
+    from smg_trio.gateway.security.key_ring import KeyHolder
 
 _MINUTE_S: Final = 60.0
 

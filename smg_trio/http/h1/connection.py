@@ -8,20 +8,23 @@ requests the task waits for the socket. At most one ``recv`` beyond the present 
 from __future__ import annotations
 
 from math import inf
+from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.core.errors import SmgError
 from smg_trio.http.app_failures import fault_of
-from smg_trio.http.body_pace import BodyPace
 from smg_trio.http.client_connection import WOULD_BLOCK, ClientConnection, ClientGone, Handover
 from smg_trio.http.faults import AppFailed, PartialRequest, RequestFault, RequestTimeout
-from smg_trio.http.h1.context import Http1Context
 from smg_trio.http.h1.exchange import Exchange
 from smg_trio.http.h1.framing import HeadFinder
 from smg_trio.http.h1.head import RequestHead, asked_by, partial_request, read_head, websocket_request
 from smg_trio.http.h1.parsers import HeadParser
 from smg_trio.http.h1.response import encode_answer
+
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
+    from smg_trio.http.body_pace import BodyPace
+    from smg_trio.http.h1.context import Http1Context
 
 _HEAD_READ = 16 * 1024
 _BODY_READ = 256 * 1024

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from email.utils import formatdate
+from typing import TYPE_CHECKING
 
-from smg_trio.http.asgi import App
-from smg_trio.http.disconnect_watch import DisconnectWatch
-from smg_trio.http.faults import FaultAnswers
 from smg_trio.http.h1.write_batcher import WriteBatcher
-from smg_trio.http.settings import ServerLimits
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import App
+    from smg_trio.http.disconnect_watch import DisconnectWatch
+    from smg_trio.http.faults import FaultAnswers
+    from smg_trio.http.settings import ServerLimits
 
 
 class Http1Context:

@@ -19,16 +19,16 @@ from urllib.parse import unquote
 
 import trio
 
-from smg_trio.http.asgi import Message, Scope
 from smg_trio.http.body_pace import BodyPace
 from smg_trio.http.faults import RequestFault
 from smg_trio.http.h1.framing import ChunkedBody, SizedBody
-from smg_trio.http.h1.head import RequestHead
 from smg_trio.http.h1.response import ResponseEncoder, ResponseMisuse
 from smg_trio.http.h1.write_batcher import WORTH_FROM
 
 if TYPE_CHECKING:
+    from smg_trio.http.asgi import Message, Scope
     from smg_trio.http.h1.connection import Http1Connection
+    from smg_trio.http.h1.head import RequestHead
 
 CANCEL_ON_DISCONNECT = "smg_trio.cancel_on_disconnect"
 WRITE_BODY = "smg_trio.write_body"

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from smg_trio.http.asgi import Headers
 from smg_trio.http.faults import (
     NOTHING_READ,
     ExpectationFailed,
@@ -24,9 +24,12 @@ from smg_trio.http.faults import (
     VersionUnsupported,
     WebSocketVersionRefused,
 )
-from smg_trio.http.h1.parsers import HeadParser
 from smg_trio.http.hypercorn.websocket_extensions import without_offer
-from smg_trio.http.settings import ServerLimits
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import Headers
+    from smg_trio.http.h1.parsers import HeadParser
+    from smg_trio.http.settings import ServerLimits
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _METHODS = frozenset(method.encode() for method in METHODS)

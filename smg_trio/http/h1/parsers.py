@@ -6,10 +6,14 @@ came. What llhttp lets through and HTTP/1.1 does not is refused in `head`; the t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import httptools
 
-from smg_trio.http.asgi import Headers
 from smg_trio.http.faults import RequestFault
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import Headers
 
 
 class HeadParser:

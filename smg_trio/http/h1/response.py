@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-from smg_trio.http.faults import FaultAnswer
+if TYPE_CHECKING:
+    from smg_trio.http.faults import FaultAnswer
 
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 _LAST_CHUNK = b"0\r\n\r\n"

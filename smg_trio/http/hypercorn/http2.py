@@ -19,7 +19,7 @@ What hypercorn 0.18 does, and what is done about it here:
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import h2.events
 import trio
@@ -37,7 +37,9 @@ from priority.priority import DuplicateStreamError
 from smg_trio.http.faults import RequestFault
 from smg_trio.http.hypercorn.http2_head import Http2Head, partial_http2_request, read_http2_head
 from smg_trio.http.hypercorn.websocket_extensions import without_offer
-from smg_trio.http.settings import ServerLimits
+
+if TYPE_CHECKING:
+    from smg_trio.http.settings import ServerLimits
 
 FAULT: Final = "smg_trio.fault"
 """In a request's ``state``: what is wrong with its head, and what may be told of it."""

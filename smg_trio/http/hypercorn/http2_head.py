@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from smg_trio.http.asgi import Headers
 from smg_trio.http.faults import HeadersTooLarge, PartialRequest, RequestFault
 from smg_trio.http.h1.head import check_content_length, check_expectation, check_method, check_websocket
-from smg_trio.http.settings import ServerLimits
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import Headers
+    from smg_trio.http.settings import ServerLimits
 
 _TARGET = re.compile(rb"/[\x21-\x7e]*")
 _LINE_BREAKS = re.compile(rb"[\r\n\0]")

@@ -9,12 +9,12 @@ that cancels itself then would cancel that too. So it hears of it afterwards.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import trio
 
-from smg_trio.core.errors import SmgError
 from smg_trio.http.app_failures import fault_of
 from smg_trio.http.app_tasks import STOP_READING
-from smg_trio.http.asgi import App, Headers, Message, Receive, Scope, Send
 from smg_trio.http.body_pace import BodyPace
 from smg_trio.http.faults import (
     AppFailed,
@@ -25,7 +25,11 @@ from smg_trio.http.faults import (
     RequestTooLarge,
 )
 from smg_trio.http.hypercorn.http2 import FAULT
-from smg_trio.http.settings import ServerLimits
+
+if TYPE_CHECKING:
+    from smg_trio.core.errors import SmgError
+    from smg_trio.http.asgi import App, Headers, Message, Receive, Scope, Send
+    from smg_trio.http.settings import ServerLimits
 
 
 def limit_requests(app: App, limits: ServerLimits, faults: FaultAnswers) -> App:

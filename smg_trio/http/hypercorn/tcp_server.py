@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from math import inf
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
@@ -34,13 +34,15 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
 from smg_trio.http.app_tasks import AppTasks
-from smg_trio.http.asgi import App
 from smg_trio.http.client_connection import WOULD_BLOCK, ClientConnection, ClientGone, Handover
-from smg_trio.http.faults import FaultAnswers
 from smg_trio.http.hypercorn.http2 import OrderlyH2Protocol
 from smg_trio.http.hypercorn.http2_frames import HeadProgress
 from smg_trio.http.hypercorn.request_limits import limit_requests
-from smg_trio.http.settings import ServerLimits
+
+if TYPE_CHECKING:
+    from smg_trio.http.asgi import App
+    from smg_trio.http.faults import FaultAnswers
+    from smg_trio.http.settings import ServerLimits
 
 LOGGER = logging.getLogger("smg_trio.http")
 
@@ -54,7 +56,7 @@ class HypercornHost:
     def __init__(self, app: App, limits: ServerLimits, faults: FaultAnswers) -> None:
         self.limits = limits
         # hypercorn types scopes and messages as unions of typed dicts; ours are plain ones.
-        self.app = ASGIWrapper(cast(Any, limit_requests(app, limits, faults)))
+        self.app = ASGIWrapper(cast("Any", limit_requests(app, limits, faults)))
         self.config = _config(limits)
         self.context = WorkerContext(None)
 

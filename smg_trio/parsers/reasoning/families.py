@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from smg_trio.parsers.base import ToolParser
 from smg_trio.parsers.families import PASSTHROUGH
 from smg_trio.parsers.reasoning import think
 from smg_trio.parsers.reasoning.think import ThinkFormat, last_marker
@@ -19,6 +19,9 @@ from smg_trio.parsers.tool.kimi_k3 import RESPONSE_OPEN, THINK_OPEN, KimiK3Parse
 from smg_trio.parsers.tool.muse import ANSWER_OPEN as MUSE_ANSWER_OPEN
 from smg_trio.parsers.tool.muse import THINK_OPEN as MUSE_THINK_OPEN
 from smg_trio.parsers.tool.muse import MuseParser
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.base import ToolParser
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from smg_trio.parsers.base import ToolSchemas
 from smg_trio.parsers.scanner import scanner_for
 from smg_trio.parsers.text_cursor import Steps, peek, read_until
 from smg_trio.parsers.tool.xml_block import XmlFormat, XmlParser
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.base import ToolSchemas
 
 KIMI_K3 = XmlFormat(
     call_open="<|open|>call ",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from smg_trio.parsers.base import ToolSchemas
+from typing import TYPE_CHECKING
+
 from smg_trio.parsers.text_cursor import Steps, expect, read_name, skip_space
 from smg_trio.parsers.tool.json_block import JsonBlockFormat, JsonBlockParser
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.base import ToolSchemas
 
 MISTRAL = JsonBlockFormat(("[TOOL_CALLS]",), special=True)
 _MARKERS = ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")

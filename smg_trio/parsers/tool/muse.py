@@ -12,12 +12,14 @@ Source: vLLM 0.33, ``tool_parsers/muse_tool_parser.py`` and ``reasoning/muse_rea
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from smg_trio.parsers.base import ToolSchemas
 from smg_trio.parsers.scanner import MarkerScanner, scanner_for
 from smg_trio.parsers.text_cursor import Emit, Steps, peek, read_head, read_until
 from smg_trio.parsers.tool.xml_block import XmlFormat, XmlParser
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.base import ToolSchemas
 
 ATEM: Final = XmlFormat(
     call_open="<atem:invoke ",

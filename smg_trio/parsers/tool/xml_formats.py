@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from smg_trio.parsers.base import ToolSchemas
 from smg_trio.parsers.suffixes import Suffixed
 from smg_trio.parsers.tool.xml_block import XmlFormat, XmlParser
+
+if TYPE_CHECKING:
+    from smg_trio.parsers.base import ToolSchemas
 
 QWEN3_CODER = XmlFormat(
     call_open="<function=",

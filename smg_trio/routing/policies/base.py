@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from smg_trio.core.workers import WorkerSpec
+if TYPE_CHECKING:
+    from smg_trio.core.workers import WorkerSpec
 
 
 class RoutingContext(NamedTuple):

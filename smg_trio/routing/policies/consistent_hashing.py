@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-from smg_trio.routing.policies.base import C
+if TYPE_CHECKING:
+    from smg_trio.routing.policies.base import C
 
 _MASK = (1 << 64) - 1
 

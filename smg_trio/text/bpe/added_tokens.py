@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final
-
-from tokenizers import AddedToken
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.text.bpe.character_classes import WHITE_SPACE
+
+if TYPE_CHECKING:
+    from tokenizers import AddedToken
 
 _END: Final = ""
 """Key of a trie's node where a token ends; its value is what may follow and belongs to it."""

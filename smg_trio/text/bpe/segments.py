@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import tokenizers
+if TYPE_CHECKING:
+    import tokenizers
 
 _NUMBERED = re.compile(r"\d+\W*$")
 """Reserved tokens come by the hundred (``<|reserved_special_token_17|>``, ``<unused3>``) and never in a prompt."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from itertools import chain
-from typing import Any, Final
-
-import tokenizers
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.text.bpe.added_tokens import AddedTokens
 from smg_trio.text.bpe.pretokens import Pretokenizer, find_pretokenizer
 from smg_trio.text.components import component_steps
+
+if TYPE_CHECKING:
+    import tokenizers
 
 MAX_TEXT_CHARS: Final = 1 << 20
 """Longer texts are the library's."""

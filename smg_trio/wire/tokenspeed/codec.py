@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.errors import UnsupportedFeature
-from smg_trio.core.outputs import EngineBatch
-from smg_trio.core.requests import GenerationRequest
 from smg_trio.wire.limits import DEFAULT_MAX_LOGPROBS
 from smg_trio.wire.packing import pack
 from smg_trio.wire.tokenspeed.limits import check_request
 from smg_trio.wire.tokenspeed.outputs import decode_outputs
 from smg_trio.wire.tokenspeed.requests import encode_request
+
+if TYPE_CHECKING:
+    from smg_trio.core.outputs import EngineBatch
+    from smg_trio.core.requests import GenerationRequest
 
 # The raw one-byte type frames; the engine drops every other.
 ADD: Final = b"\x00"

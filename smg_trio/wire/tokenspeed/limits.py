@@ -7,12 +7,14 @@ silently dropped; only hints (priority, trace headers) are.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.core.engines import EngineInfo
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
-from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.wire import limits
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineInfo
+    from smg_trio.core.requests import GenerationRequest, SamplingParams
 
 MAX_TOP_K: Final = 127
 """Largest `top_k` the sampler takes; off is a case of its own."""

@@ -7,12 +7,14 @@ here, and the last element says so. Greedy is "temperature 1, top_k 1" there, "o
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.core.requests import GenerationRequest, SamplingParams, StructuredOutput
 from smg_trio.wire.grammar import ANY_OBJECT_SCHEMA, choice_grammar, json_text
 from smg_trio.wire.limits import clamped_bias
 from smg_trio.wire.packing import pack
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import GenerationRequest, SamplingParams, StructuredOutput
 
 TAG: Final = "TokenizedGenerateReqInput"
 _GREEDY_BELOW: Final = 1e-6

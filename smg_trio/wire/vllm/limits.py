@@ -8,9 +8,8 @@ deaf), what vLLM's own front end checks and the engine core does not, and the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.core.engines import EngineInfo
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 from smg_trio.core.requests import (
     GenerationRequest,
@@ -22,6 +21,9 @@ from smg_trio.core.requests import (
     TensorValue,
 )
 from smg_trio.wire import limits
+
+if TYPE_CHECKING:
+    from smg_trio.core.engines import EngineInfo
 
 BACKENDS: Final = frozenset({"xgrammar", "guidance", "outlines", "lm-format-enforcer"})
 """Grammar backends by their wire name; ``auto`` must be resolved before the wire."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from smg_trio.api.openai.answer import ChatAnswer
 from smg_trio.core.events import (
     ChoiceFinish,
     ContentDelta,
@@ -19,6 +19,9 @@ from smg_trio.core.events import (
     ToolCallStart,
 )
 from smg_trio.core.exact_json import is_json
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.answer import ChatAnswer
 
 
 @dataclass(frozen=True, slots=True)

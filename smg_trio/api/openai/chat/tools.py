@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from smg_trio.api.parameters.fields import (
     array,
@@ -23,7 +23,9 @@ from smg_trio.api.parameters.fields import (
     take,
 )
 from smg_trio.api.parameters.schemas import check_schema
-from smg_trio.core.requests import StructuredOutput
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import StructuredOutput
 
 Tool = dict[str, Any]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.openai.answer import dump, encode_text, finish_value, prompt_logprobs_value, usage_value
 from smg_trio.api.openai.completions.pieces import ChoicePieces, CompletionAnswer, Logprobs
-from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, Usage
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, Usage
 
 
 class _Choice:

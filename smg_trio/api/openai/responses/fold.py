@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.openai.answer import dump, encode_text
 from smg_trio.api.openai.responses.object import ResponseAnswer, failed_end, response_value
 from smg_trio.api.openai.responses.output import ResponseOutput
-from smg_trio.core.events import ChoiceUpdate, Usage
+
+if TYPE_CHECKING:
+    from smg_trio.core.events import ChoiceUpdate, Usage
 
 
 class ResponseFold:

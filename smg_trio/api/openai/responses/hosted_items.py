@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.api.openai.chat.messages import Message
 from smg_trio.api.parameters.fields import filled_string, mapping, refuse, take
-from smg_trio.core.conversations import Item
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.messages import Message
+    from smg_trio.core.conversations import Item
 
 UNREADABLE_ITEMS: Final = frozenset(
     {"web_search_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"}

@@ -6,13 +6,15 @@ What one assistant turn said comes in several items (a thought, a text, calls); 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.api.openai.chat.messages import Message
 from smg_trio.api.openai.responses.custom_tools import custom_arguments
 from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, hosted_call, hosted_result
 from smg_trio.api.openai.responses.tools import flat_name
-from smg_trio.core.conversations import Item
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.messages import Message
+    from smg_trio.core.conversations import Item
 
 
 def messages_of(items: Iterable[Item]) -> list[Message]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, check_hosted_item
 from smg_trio.api.openai.responses.setting_items import read_configuration_update, read_tool_item, read_tool_search_call
@@ -26,8 +26,10 @@ from smg_trio.api.parameters.fields import (
     string,
     take,
 )
-from smg_trio.core.conversations import Item
 from smg_trio.core.errors import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from smg_trio.core.conversations import Item
 
 MakeId = Callable[[str], str]
 _STATUS: Final = one_of(("in_progress", "completed", "incomplete"))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.errors import error_view
 from smg_trio.api.openai.answer import make_tool_call_id
-from smg_trio.api.openai.raw_messages import RawMessages
 from smg_trio.api.openai.responses.items import MakeId, make_item_id
-from smg_trio.api.openai.responses.tools import DeclaredTool
-from smg_trio.core.conversations import Item
-from smg_trio.core.events import Usage
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.raw_messages import RawMessages
+    from smg_trio.api.openai.responses.tools import DeclaredTool
+    from smg_trio.core.conversations import Item
+    from smg_trio.core.events import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.blocks import AnswerBlocks, BlockDelta, BlockKind, BlockStart, Step
 from smg_trio.api.openai.answer import ChatAnswer, logprob_entries
 from smg_trio.api.openai.chat.events import CallStart, ChatEvents
 from smg_trio.api.openai.responses.custom_tools import CustomInput
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd
-from smg_trio.api.openai.responses.tools import DeclaredTool
-from smg_trio.core.conversations import Item
-from smg_trio.core.events import ChoiceFinish, ChoiceUpdate
 from smg_trio.core.outputs import FinishReason
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.responses.tools import DeclaredTool
+    from smg_trio.core.conversations import Item
+    from smg_trio.core.events import ChoiceFinish, ChoiceUpdate
 
 _PREFIXES: dict[BlockKind, str] = {"text": "msg", "thought": "rs", "call": "fc"}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.chat.request import EFFORTS, ChatRequest, check_template, read_request_id, refuse_media_options
@@ -35,8 +35,10 @@ from smg_trio.api.parameters.fields import (
 )
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.parameters.sampling import SamplingFields, candidates, parse_sampling, shown_candidates
-from smg_trio.core.conversations import Item
 from smg_trio.core.errors import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from smg_trio.core.conversations import Item
 
 _INCLUDABLE = (
     "file_search_call.results",

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.api.openai.chat.request import EFFORTS
 from smg_trio.api.openai.responses.text_format import read_text_format
 from smg_trio.api.openai.responses.tools import NO_OFFER, OfferedTools, parse_response_tools
 from smg_trio.api.parameters.fields import mapping, one_of, take
-from smg_trio.core.conversations import Item
-from smg_trio.core.requests import StructuredOutput
+
+if TYPE_CHECKING:
+    from smg_trio.core.conversations import Item
+    from smg_trio.core.requests import StructuredOutput
 
 SETTING_ITEMS: Final = frozenset({"additional_tools", "configuration_update", "tool_search_call", "tool_search_output"})
 """A tool search itself cannot run here; one that ran elsewhere has found tools."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.answer import dump, encode_text
@@ -23,8 +23,10 @@ from smg_trio.api.parameters.fields import (
     take,
     within,
 )
-from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
 from smg_trio.core.errors import ClientFault, InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
 
 MAX_ITEMS_PER_CALL = 20
 ENDED = frozenset({"completed", "incomplete", "failed", "cancelled"})

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from smg_trio.api.openai.chat.tools import Tool
 from smg_trio.api.openai.responses.custom_tools import CustomFormat, custom_parameters, read_custom_format
 from smg_trio.api.parameters.fields import array, boolean, describe, filled_string, mapping, refuse, string, take
 from smg_trio.core.errors import UnsupportedFeature
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.tools import Tool
 
 NAMESPACE_SEPARATOR: Final = "__"
 _HOSTED: Final = frozenset(
