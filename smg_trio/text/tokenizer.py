@@ -21,7 +21,6 @@ import tokenizers
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.text.bpe.segments import cutting_pattern
 from smg_trio.text.bpe.word_cache import Unknown, make_word_cache
-from smg_trio.text.detokenizer import Detokenizer
 from smg_trio.text.token_pieces import REPLACEMENT, find_pieces
 
 INLINE_ENCODE_CHARS: Final = 4_000
@@ -140,28 +139,15 @@ class Tokenizer:
         ids: list[int] = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return ids
 
-    def decode(
-        self,
-        token_ids: Sequence[int],
-        *,
-        skip_special_tokens: bool = True,
-        spaces_between_special_tokens: bool = True,
-    ) -> str:
-        """Text of `token_ids`; ids outside the vocabulary give nothing.
-
-        With ``spaces_between_special_tokens=False`` an added token right after another one contributes
-        exactly its own text, without what the decoder puts before it.
-        """
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of `token_ids`; ids outside the vocabulary give nothing."""
         known = [token_id for token_id in token_ids if 0 <= token_id < self.vocab_size]
-        if skip_special_tokens or spaces_between_special_tokens:
-            if len(known) > _LONG_DECODE_IDS:
-                # The call for batches leaves other threads their turn.
-                texts: list[str] = self.backend.decode_batch([known], skip_special_tokens=skip_special_tokens)
-                return texts[0]
-            text: str = self.backend.decode(known, skip_special_tokens=skip_special_tokens)
-            return text
-        stream = Detokenizer(self, (), skip_special_tokens=False, spaces_between_special_tokens=False)
-        return stream.push(known) + stream.flush()
+        if len(known) > _LONG_DECODE_IDS:
+            # The call for batches leaves other threads their turn.
+            texts: list[str] = self.backend.decode_batch([known], skip_special_tokens=skip_special_tokens)
+            return texts[0]
+        text: str = self.backend.decode(known, skip_special_tokens=skip_special_tokens)
+        return text
 
     @cached_property
     def cutting_pattern(self) -> re.Pattern[str] | None:

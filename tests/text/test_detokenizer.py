@@ -230,8 +230,6 @@ class TestOtherDecoders:
         assert "".join(stream(tokenizer, [1, 2, 0], [], **options)[0]) == "<x> <y> a"
         joined = stream(tokenizer, [1, 2, 0], [], spaces_between_special_tokens=False, **options)
         assert "".join(joined[0]) == "<x><y> a"
-        decoded = tokenizer.decode([1, 2, 0], skip_special_tokens=False, spaces_between_special_tokens=False)
-        assert decoded == "<x><y> a"
 
     @settings(max_examples=150, deadline=None)
     @given(ids=st.lists(st.sampled_from([0x41, 0xC3, 0xA9, 0xF0, 0x9F, 0xFF, 257, 258]), max_size=12))
