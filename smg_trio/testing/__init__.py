@@ -7,7 +7,7 @@ hide at the other.
 * `script`, `notation`: what the engine says.
 * `options`, `commands`: how it behaves, what it was asked.
 * `engine_core`, `lockstep`, `prefix_cache`, `engine_utilities`: the engine without IO; time is passed in.
-* `vllm_request`, `vllm_output`, `vllm_codec`, `tokenspeed_codec`, `tensors`: its wire.
+* `messages`, `vllm_request`, `vllm_output`, `vllm_codec`, `tokenspeed_codec`, `tensors`, `codec`: its wire.
 * `fake_engine`: the engine on any network, with controls for tests; `dialer`: what a network offers it.
 * `zmq_engine`: the network of real sockets; `memory`: the one in memory, for lifecycle tests under a mock clock.
 * `conformance`: what every `worker.links.Transport` must do.

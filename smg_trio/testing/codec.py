@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from smg_trio.core.engines import EngineProtocol
+from smg_trio.testing.tokenspeed_codec import TokenSpeedCodec
+from smg_trio.testing.vllm_codec import VllmCodec
 
 if TYPE_CHECKING:
     from smg_trio.core.outputs import EngineError, FinishReason
     from smg_trio.testing.commands import Command, EngineRequest
+    from smg_trio.testing.messages import Message
     from smg_trio.testing.options import EngineOptions
     from smg_trio.testing.sequences import Load, RunningSequence
-
-Message = list[bytes]
-
-ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
 
 
 class EngineCodec(Protocol):
@@ -75,9 +74,5 @@ class EngineCodec(Protocol):
 def codec_for(options: EngineOptions) -> EngineCodec:
     """The codec that ``options`` ask for."""
     if options.protocol is EngineProtocol.VLLM:
-        from smg_trio.testing.vllm_codec import VllmCodec
-
         return VllmCodec(options)
-    from smg_trio.testing.tokenspeed_codec import TokenSpeedCodec
-
     return TokenSpeedCodec(options)

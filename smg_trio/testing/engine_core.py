@@ -30,8 +30,9 @@ from smg_trio.testing.script import ScriptChooser, Tick, play
 from smg_trio.testing.sequences import Load, RunningSequence
 
 if TYPE_CHECKING:
-    from smg_trio.testing.codec import EngineCodec, Message
+    from smg_trio.testing.codec import EngineCodec
     from smg_trio.testing.lockstep import LockstepGroup
+    from smg_trio.testing.messages import Message
     from smg_trio.testing.options import EngineOptions
 
 MAX_LAG_S = 1.0

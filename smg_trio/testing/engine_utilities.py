@@ -7,12 +7,12 @@ a failure message and harm nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from smg_trio.testing.codec import Message
     from smg_trio.testing.commands import UtilityCall
-    from smg_trio.testing.engine_core import EngineCore
+    from smg_trio.testing.messages import Message
+    from smg_trio.testing.options import EngineOptions
 
 _LORA_OFF = (
     "Worker failed with error 'LoRA is not enabled. Use --enable-lora to enable LoRA.', "
@@ -24,6 +24,29 @@ class UtilityFailed(Exception):
     """The method ran and failed; the text goes into the reply."""
 
 
+class UtilityTarget(Protocol):
+    """The engine that utility methods act on; see `EngineCore`."""
+
+    options: EngineOptions
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have not ended, running and waiting."""
+        ...
+
+    def end_all(self, now: float) -> list[Message]:
+        """End every request with finish ``abort``."""
+        ...
+
+    def clear_cache(self) -> None:
+        """Empty the prefix cache."""
+        ...
+
+    def reply(self, call_id: int, failure: str | None, result: object, now: float) -> Message:
+        """The encoded answer to a utility call."""
+        ...
+
+
 class Utilities:
     """The state behind the utility methods and the methods themselves.
 
@@ -31,7 +54,7 @@ class Utilities:
         refusing: new requests are refused until the pause is over (vLLM since 0.33).
     """
 
-    def __init__(self, core: EngineCore) -> None:
+    def __init__(self, core: UtilityTarget) -> None:
         self._core = core
         self._sleeping = False
         self._frozen = False

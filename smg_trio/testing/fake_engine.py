@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.testing.codec import ENGINE_CORE_DEAD, EngineCodec, Message, codec_for
+from smg_trio.testing.codec import EngineCodec, codec_for
 from smg_trio.testing.engine_core import EngineCore, EngineRecord
 from smg_trio.testing.lockstep import LockstepGroup
+from smg_trio.testing.messages import ENGINE_CORE_DEAD, Message
 from smg_trio.testing.options import EngineOptions, HandshakeStage
 from smg_trio.testing.script import LengthScript, Script, ScriptChooser
 from smg_trio.worker.links import Link, LinkClosed

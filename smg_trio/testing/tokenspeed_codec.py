@@ -19,7 +19,7 @@ from smg_trio.testing.commands import Abort, Add, Command, EngineRequest, Malfor
 from smg_trio.testing.options import EngineOptions
 
 if TYPE_CHECKING:
-    from smg_trio.testing.codec import Message
+    from smg_trio.testing.messages import Message
     from smg_trio.testing.sequences import Load, RunningSequence
 
 REQUEST_TAG = "TokenizedGenerateReqInput"

@@ -25,7 +25,7 @@ from smg_trio.testing.vllm_output import VllmOutputs
 from smg_trio.testing.vllm_request import CONSTRAINTS, Undecodable, decode_request, unpack
 
 if TYPE_CHECKING:
-    from smg_trio.testing.codec import Message
+    from smg_trio.testing.messages import Message
     from smg_trio.testing.options import EngineOptions
     from smg_trio.testing.sequences import Load, RunningSequence
 

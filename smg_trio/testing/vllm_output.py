@@ -18,7 +18,7 @@ from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing import tensors
 
 if TYPE_CHECKING:
-    from smg_trio.testing.codec import Message
+    from smg_trio.testing.messages import Message
     from smg_trio.testing.options import EngineOptions
     from smg_trio.testing.sequences import Load, RunningSequence
 

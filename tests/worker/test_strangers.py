@@ -13,8 +13,8 @@ from trio.testing import MockClock
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import EngineDead
 from smg_trio.core.workers import WorkerState
-from smg_trio.testing.codec import ENGINE_CORE_DEAD
 from smg_trio.testing.fake_engine import GARBAGE
+from smg_trio.testing.messages import ENGINE_CORE_DEAD
 from smg_trio.testing.script import HANG, FixedScript
 from smg_trio.wire.handshake import identity_of_rank
 from smg_trio.worker.dispatcher import UNDECODABLE_LIMIT, UNKNOWN_LIMIT_S
