@@ -1,8 +1,8 @@
 """The HTTP server under the gateway's app: limits, listeners, HTTP/1.1 of its own, hypercorn for the rest.
 
 `serve` runs an ASGI 3 app (without lifespan) on the sockets of `open_listeners`. HTTP/1.1, with and without TLS, is
-read by `http1`, handshakes of WebSockets too; those then, and HTTP/2, are spoken by hypercorn's protocols
-(`tcp_server`).
+read by `h1`, handshakes of WebSockets too; those then, and HTTP/2, are spoken by hypercorn's protocols
+(`hypercorn.tcp_server`).
 
 A client that closes its sending side is taken to be gone (`ServerLimits.answer_half_closed` changes that).
 """

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from smg_trio.http.app_failures import fault_of
-from smg_trio.http.client_connection import WOULD_BLOCK, ClientConnection, ClientGone, Handover
-from smg_trio.http.faults import AppFailed, PartialRequest, RequestFault, RequestTimeout
+from smg_trio.http.client_connection import ClientConnection, ClientGone, Handover
+from smg_trio.http.faults import AppFailed, PartialRequest, RequestFault
+from smg_trio.http.h1.byte_stream import ByteStream
 from smg_trio.http.h1.exchange import Exchange
 from smg_trio.http.h1.framing import HeadFinder
 from smg_trio.http.h1.head import RequestHead, asked_by, partial_request, read_head, websocket_request
@@ -23,11 +24,9 @@ from smg_trio.http.h1.response import encode_answer
 
 if TYPE_CHECKING:
     from smg_trio.core.errors import SmgError
-    from smg_trio.http.body_pace import BodyPace
     from smg_trio.http.h1.context import Http1Context
 
 _HEAD_READ = 16 * 1024
-_BODY_READ = 256 * 1024
 _PIPELINED_RUN = 16
 _H2_PREFACE = b"PRI * HTTP/2.0\r\n"
 
@@ -36,39 +35,31 @@ class Http1Connection:
     """HTTP/1.1 on one `ClientConnection`."""
 
     __slots__ = (
+        "_buffer",
         "_departed",
         "_exchange",
         "_finder",
         "_parser",
-        "_queued",
         "_refused",
         "_reset",
+        "_stream",
         "_unpaused",
-        "_writing",
-        "batcher",
-        "buffer",
         "context",
-        "date_line",
         "link",
-        "scheme",
     )  # fmt: skip
 
     def __init__(self, link: ClientConnection, context: Http1Context) -> None:
         self.link = link
         self.context = context
-        self.date_line = context.date_line
-        self.batcher = context.batcher
-        self.buffer = bytearray()
-        self._finder = HeadFinder(self.buffer, context.limits.max_header_bytes)
+        self._stream = ByteStream(link, context.batcher, context.limits.write_timeout_s)
+        self._buffer = self._stream.buffer
+        self._finder = HeadFinder(self._buffer, context.limits.max_header_bytes)
         self._parser = HeadParser()
         self._refused = b""
-        self.scheme = "https" if link.secure else "http"
         self._exchange: Exchange | None = None
         self._departed = False
         self._reset = False
         self._unpaused = 0
-        self._writing: trio.Event | None = None
-        self._queued = b""
 
     async def run(self) -> Handover | None:
         """Serves the connection to its end.
@@ -97,7 +88,7 @@ class Http1Connection:
 
     def _read_so_far(self) -> PartialRequest:
         """What was read of a request whose head was refused, or has not come to its end."""
-        return partial_request(self._refused or bytes(self.buffer[: self.context.limits.max_header_bytes]))
+        return partial_request(self._refused or bytes(self._buffer[: self.context.limits.max_header_bytes]))
 
     async def _serve(self) -> Handover | None:
         first = True
@@ -106,7 +97,7 @@ class Http1Connection:
             if raw is None:
                 return None
             if first and raw.startswith(_H2_PREFACE) and not self.link.secure:  # TLS says by ALPN what is spoken
-                return Handover(received=raw + bytes(self.buffer))
+                return Handover(received=raw + bytes(self._buffer))
             try:
                 head = read_head(raw, self._parser, self.context.limits)
                 if head.websocket:
@@ -120,7 +111,7 @@ class Http1Connection:
             first = False
 
     def _websocket_handshake(self, head: RequestHead) -> bytes:
-        if self.buffer:
+        if self._buffer:
             raise RequestFault("A WebSocket client must not send before its handshake is answered.")
         return websocket_request(head)
 
@@ -131,22 +122,22 @@ class Http1Connection:
             return None if self._reset else raw
         link = self.link
         limits = self.context.limits
-        if self.context.draining and not first and not self.buffer:
+        if self.context.draining and not first and not self._buffer:
             return None
         link.timeout_answer = None
-        if self.buffer:
+        if self._buffer:
             self._begin_head()
         else:
             wait_s = limits.head_timeout_s if first else limits.keep_alive_timeout_s
             link.read_deadline = trio.current_time() + wait_s
         while raw is None:
-            link.idle = not self.buffer
+            link.idle = not self._buffer
             data = await link.receive(_HEAD_READ)
             if not data:
                 return None
             if link.timeout_answer is None:
                 self._begin_head()
-            self.buffer += data
+            self._buffer += data
             raw = self._finder.take()
         link.read_deadline = inf
         return raw
@@ -163,34 +154,11 @@ class Http1Connection:
         self.link.timeout_answer = "The request head did not arrive in time."
         self.link.read_deadline = trio.current_time() + self.context.limits.head_timeout_s
 
-    async def read_body(self, pace: BodyPace) -> bool:
-        """Reads more into `buffer`; ``False`` if the client sent no more and never will.
-
-        Raises:
-            RequestTimeout: it did not come at the pace that it must.
-        """
-        link = self.link
-        with trio.CancelScope() as scope:
-            link.body_scope = scope
-            link.read_deadline = pace.due
-            try:
-                data = await link.receive(_BODY_READ)
-            except OSError:
-                return False
-            finally:
-                link.read_deadline = inf
-                link.body_scope = None
-        if scope.cancelled_caught:
-            raise RequestTimeout("The request body did not arrive in time.")
-        pace.came(len(data), trio.current_time())
-        self.buffer += data
-        return bool(data)
-
     async def _exchange_once(self, head: RequestHead) -> bool:
         """Runs the app on one request; ``True`` if the connection can carry another."""
         self.link.idle = False
         self.context.requests += 1
-        exchange = Exchange(self, head, gone=self._departed and self._counts_as_gone(head))
+        exchange = Exchange(self._stream, self.context, head, gone=self._departed and self._counts_as_gone(head))
         self._exchange = exchange
         try:
             await self.context.app(exchange.scope(), exchange.receive, exchange.send)
@@ -202,8 +170,8 @@ class Http1Connection:
             self._exchange = None
             answered = exchange.response.complete
             exchange.finish()
-            if self._queued:
-                self.write_queued()  # of a response that was cut short
+            if self._stream.queued:
+                self._stream.write_queued()  # of a response that was cut short
         if not answered:
             if failure is not None and not exchange.response.head_sent:
                 await self._answer_and_linger(failure, asked_by(head))
@@ -221,100 +189,20 @@ class Http1Connection:
         if exchange is not None and not exchange.gone and self._counts_as_gone(exchange.head):
             exchange.depart()
 
-    async def write(self, data: bytes) -> None:
-        """Writes all of ``data``; without a checkpoint if the kernel takes it at once.
-
-        Raises:
-            ClientGone: the client has left.
-        """
-        rest = self.offer(data)
-        if rest:
-            await self.write_slowly(rest)
-
-    def queue(self, data: bytes) -> bool:
-        """Leaves ``data`` to the next batch; ``False`` if it must be written by the caller, for it has to wait."""
-        if self._writing is not None:
-            return False
-        if self._queued:
-            self._queued += data
-        else:
-            self._queued = data
-            self.batcher.add(self)
-        return True
-
-    def write_queued(self) -> bytes:
-        """Offers what is queued to the kernel; what it did not take must be given to `write_rest`.
-
-        A client that has left ends the connection.
-        """
-        if not self._queued:
-            return b""
-        try:
-            rest = self.offer(b"")
-        except ClientGone:
-            self.link.scope.cancel()
-            return b""
-        if rest:
-            self._writing = trio.Event()
-        return rest
-
-    async def write_rest(self, rest: bytes) -> None:
-        """Writes what a batch could not. A client that has left ends the connection."""
-        if self.link.sock.fileno() < 0:  # closed before this task had its first turn
-            return
-        try:
-            await self._write_out(rest)
-        except (ClientGone, trio.ClosedResourceError):
-            self.link.scope.cancel()
-
-    def offer(self, data: bytes) -> bytes:
-        """Offers ``data``, after what is queued, to the kernel; what it did not take is left to `write_slowly`.
-
-        Raises:
-            ClientGone: the client has left.
-        """
-        if self._writing is not None:
-            return data
-        if self._queued:
-            data, self._queued = self._queued + data, b""
-        try:
-            sent = self.link.sock.send(data)
-        except WOULD_BLOCK:
-            return data
-        except OSError as error:
-            raise ClientGone from error
-        return b"" if sent == len(data) else data[sent:]
-
-    async def write_slowly(self, data: bytes) -> None:
-        """Writes all of ``data``, waiting for the client to read. Raises as `write` does."""
-        while self._writing is not None:
-            await self._writing.wait()
-        self._writing = trio.Event()
-        await self._write_out(data)
-
-    async def _write_out(self, data: bytes) -> None:
-        writing = self._writing
-        assert writing is not None, "nobody else writes meanwhile"
-        try:
-            await self.link.send_all(data, self.context.limits.write_timeout_s)
-        finally:
-            self._writing = None
-            writing.set()
-
     async def _answer_and_linger(self, fault: SmgError, asked: PartialRequest) -> None:
         answer = self.context.faults.to(fault, asked)
         try:
-            await self.write(encode_answer(answer, self.date_line(), head_only=asked.method == "HEAD"))
+            await self._stream.write(encode_answer(answer, self.context.date_line(), head_only=asked.method == "HEAD"))
         except ClientGone:
             return
         await self._linger()
 
     async def _linger_if_unread(self) -> None:
         """Before a close that would reset: bytes the client sent and nobody read make the kernel do so."""
-        if self.buffer or self.link.has_bytes():
+        if self._buffer or self.link.has_bytes():
             await self._linger()
 
     async def _linger(self) -> None:
         self.link.read_deadline = inf
-        self.buffer.clear()
+        self._buffer.clear()
         await self.link.linger(self.context.limits.linger_timeout_s)

@@ -27,8 +27,10 @@ from smg_trio.http.h1.write_batcher import WORTH_FROM
 
 if TYPE_CHECKING:
     from smg_trio.http.asgi import Message, Scope
-    from smg_trio.http.h1.connection import Http1Connection
+    from smg_trio.http.h1.byte_stream import ByteStream
+    from smg_trio.http.h1.context import Http1Context
     from smg_trio.http.h1.head import RequestHead
+    from smg_trio.http.settings import ServerLimits
 
 CANCEL_ON_DISCONNECT = "smg_trio.cancel_on_disconnect"
 WRITE_BODY = "smg_trio.write_body"
@@ -41,19 +43,20 @@ class Exchange:
     """A request in the app's hands. Ends when the app returns; `receive` then only says "disconnect"."""
 
     __slots__ = (
-        "_body", "_body_told", "_connection", "_continue_owed", "_end", "_pace", "_scopes", "_streams", "gone",
+        "_body", "_body_told", "_context", "_continue_owed", "_counted", "_end", "_pace", "_scopes", "_stream", "gone",
         "head", "response",
     )  # fmt: skip
 
-    def __init__(self, connection: Http1Connection, head: RequestHead, *, gone: bool) -> None:
-        self._connection = connection
+    def __init__(self, stream: ByteStream, context: Http1Context, head: RequestHead, *, gone: bool) -> None:
+        self._stream = stream
+        self._context = context
         self.head = head
-        self._body = _body_of(head, connection)
+        self._body = _body_of(head, context.limits)
         self._body_told = False
         self._continue_owed = head.expects_continue and self._body is not None
         self._end: trio.Event | None = None
         self._scopes: list[trio.CancelScope] | None = None
-        self._streams = False
+        self._counted = False
         self._pace: BodyPace | None = None
         self.gone = gone
         self.response = ResponseEncoder(http11=head.http11, head_only=head.method == "HEAD", keep_alive=head.keep_alive)
@@ -62,13 +65,13 @@ class Exchange:
         """The ASGI connection scope."""
         head = self.head
         path = head.path.decode("ascii")
-        link = self._connection.link
+        link = self._stream.link
         return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": "1.1" if head.http11 else "1.0",
             "method": head.method,
-            "scheme": self._connection.scheme,
+            "scheme": "https" if link.secure else "http",
             "path": unquote(path) if "%" in path else path,
             "raw_path": head.path,
             "query_string": head.query,
@@ -87,7 +90,7 @@ class Exchange:
         request's own would cost more than all else in this class.
         """
         if scope is None:
-            scope = self._connection.link.scope
+            scope = self._stream.link.scope
         if self.gone:
             scope.cancel()
         elif self._scopes is None:
@@ -107,8 +110,8 @@ class Exchange:
         self.gone = True
         self._release()
         self._scopes = None
-        if self._streams:
-            self._connection.batcher.streams -= 1
+        if self._counted:
+            self._stream.batcher.streams -= 1
 
     def _release(self) -> None:
         if self._end is not None:
@@ -128,7 +131,7 @@ class Exchange:
         return {"type": "http.disconnect"}
 
     async def _receive_body(self, body: SizedBody | ChunkedBody) -> Message:
-        connection = self._connection
+        stream = self._stream
         while True:
             data = self._take(body)
             if body.ended:
@@ -139,23 +142,23 @@ class Exchange:
                 return {"type": "http.request", "body": data, "more_body": True}
             if self._continue_owed:
                 self._continue_owed = False
-                await connection.write(_CONTINUE)
+                await stream.write(_CONTINUE)
             if self._pace is None:
-                self._pace = BodyPace(connection.context.limits, trio.current_time())
+                self._pace = BodyPace(self._context.limits, trio.current_time())
             if not await self._read_more(self._pace):
                 self.depart()
                 return {"type": "http.disconnect"}
 
     async def _read_more(self, pace: BodyPace) -> bool:
         try:
-            return await self._connection.read_body(pace)
+            return await self._stream.read_body(pace)
         except RequestFault:
             self.response.keep_alive = False
             raise
 
     def _take(self, body: SizedBody | ChunkedBody) -> bytes:
         try:
-            return body.take(self._connection.buffer)
+            return body.take(self._stream.buffer)
         except RequestFault:
             self.response.keep_alive = False
             raise
@@ -173,11 +176,11 @@ class Exchange:
         kind = message["type"]
         if kind == "http.response.body":
             response = self.response
-            connection = self._connection
-            data = response.body(message.get("body", b""), message.get("more_body", False), connection.date_line)
+            date_line = self._context.date_line
+            data = response.body(message.get("body", b""), message.get("more_body", False), date_line)
             if data:
                 try:
-                    await connection.write(data)
+                    await self._stream.write(data)
                 except BaseException:
                     response.abandon()
                     raise
@@ -197,14 +200,14 @@ class Exchange:
         framed = self.response.chunk(data)
         if framed is None:
             return self.send({"type": "http.response.body", "body": data, "more_body": True})
-        connection = self._connection
-        if not self._streams:
-            self._streams = True
-            connection.batcher.streams += 1
-        if connection.batcher.streams >= WORTH_FROM and connection.queue(framed):
+        stream = self._stream
+        if not self._counted:
+            self._counted = True
+            stream.batcher.streams += 1
+        if stream.batcher.streams >= WORTH_FROM and stream.queue(framed):
             return None
         try:
-            rest = connection.offer(framed)
+            rest = stream.offer(framed)
         except BaseException:
             self.response.abandon()
             raise
@@ -212,14 +215,14 @@ class Exchange:
 
     async def _write_rest(self, rest: bytes) -> None:
         try:
-            await self._connection.write_slowly(rest)
+            await self._stream.write_slowly(rest)
         except BaseException:
             self.response.abandon()
             raise
 
     def _start(self, message: dict[str, Any]) -> None:
         response = self.response
-        if self._connection.context.draining or not self._can_skip_body():
+        if self._context.draining or not self._can_skip_body():
             response.keep_alive = False
         response.start(message["status"], message.get("headers", ()))
 
@@ -246,8 +249,7 @@ class Exchange:
         return True
 
 
-def _body_of(head: RequestHead, connection: Http1Connection) -> SizedBody | ChunkedBody | None:
+def _body_of(head: RequestHead, limits: ServerLimits) -> SizedBody | ChunkedBody | None:
     if head.chunked:
-        limits = connection.context.limits
         return ChunkedBody(limits.max_body_bytes, limits.max_header_bytes)
     return SizedBody(head.content_length) if head.content_length else None

@@ -9,12 +9,12 @@ streams that takes a sixth off what a token costs, and the average piece leaves 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 if TYPE_CHECKING:
-    from smg_trio.http.h1.connection import Http1Connection
+    from smg_trio.http.client_connection import ClientConnection
 
 LOGGER = logging.getLogger("smg_trio.http")
 
@@ -22,6 +22,20 @@ WORTH_FROM = 4
 """With fewer streams than these a detour through another task costs more than it saves."""
 _MOST_WAITING = 32
 """As soon as so many pieces wait, they are written: of hundreds of streams the first need not wait for the last."""
+
+
+class BatchedWriter(Protocol):
+    """Who has queued something to be written; see `ByteStream`."""
+
+    link: ClientConnection
+
+    def write_queued(self) -> bytes:
+        """Offer what is queued to the kernel; return what it did not take, for `write_rest`."""
+        ...
+
+    async def write_rest(self, rest: bytes) -> None:
+        """Write what the kernel did not take at once."""
+        ...
 
 
 class WriteBatcher:
@@ -34,14 +48,14 @@ class WriteBatcher:
     __slots__ = ("_sleeper", "_slow", "_waiting", "streams")
 
     def __init__(self) -> None:
-        self._waiting: list[Http1Connection] = []
+        self._waiting: list[BatchedWriter] = []
         self._sleeper: trio.lowlevel.Task | None = None
         self._slow: trio.Nursery | None = None
         self.streams = 0
 
-    def add(self, connection: Http1Connection) -> None:
-        """Have `connection.write_queued` called once the tasks that are awake now have run, or sooner."""
-        self._waiting.append(connection)
+    def add(self, writer: BatchedWriter) -> None:
+        """Have `writer.write_queued` called once the tasks that are awake now have run, or sooner."""
+        self._waiting.append(writer)
         if len(self._waiting) >= _MOST_WAITING and self._slow is not None:
             self._write(self._slow)
             return
@@ -62,20 +76,20 @@ class WriteBatcher:
 
     def _write(self, slow: trio.Nursery) -> None:
         waiting, self._waiting = self._waiting, []
-        for connection in waiting:
+        for writer in waiting:
             try:
-                rest = connection.write_queued()
+                rest = writer.write_queued()
             except Exception:
-                _fail(connection)
+                _fail(writer)
                 continue
             if rest:
-                slow.start_soon(self._write_rest, connection, rest)
+                slow.start_soon(self._write_rest, writer, rest)
 
-    async def _write_rest(self, connection: Http1Connection, rest: bytes) -> None:
+    async def _write_rest(self, writer: BatchedWriter, rest: bytes) -> None:
         try:
-            await connection.write_rest(rest)
+            await writer.write_rest(rest)
         except Exception:
-            _fail(connection)
+            _fail(writer)
 
     async def _wait(self) -> None:
         if self._waiting:
@@ -89,7 +103,7 @@ class WriteBatcher:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-def _fail(connection: Http1Connection) -> None:
+def _fail(writer: BatchedWriter) -> None:
     """An exception in a write ends this connection; the others are written by the same task."""
-    LOGGER.exception("writing to %s failed", connection.link.client)
-    connection.link.scope.cancel()
+    LOGGER.exception("writing to %s failed", writer.link.client)
+    writer.link.scope.cancel()

@@ -13,12 +13,9 @@ import trio.testing
 from smg_trio.http import WRITE_BODY, Receive, RunningServer, Scope, Send
 from smg_trio.http.asgi import App
 from smg_trio.http.client_connection import ClientConnection
-from smg_trio.http.disconnect_watch import DisconnectWatch
-from smg_trio.http.faults import FaultAnswers
 from smg_trio.http.h1 import write_batcher as bursts
-from smg_trio.http.h1.connection import Http1Connection
-from smg_trio.http.h1.context import Http1Context
-from smg_trio.http.h1.write_batcher import WORTH_FROM
+from smg_trio.http.h1.byte_stream import ByteStream
+from smg_trio.http.h1.write_batcher import WORTH_FROM, WriteBatcher
 from smg_trio.http.settings import ServerLimits
 from tests.http.running import PATIENCE_S, Stream, connect, read_to_end, reset, running_server
 
@@ -169,14 +166,11 @@ async def test_a_connection_that_ends_before_its_rest_is_written_troubles_nobody
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     link = ClientConnection(ours, None, None)
-    watch = DisconnectWatch()
-    context = Http1Context(Steps().app, ServerLimits(), watch, FaultAnswers())
-    connection = Http1Connection(link, context)
+    stream = ByteStream(link, WriteBatcher(), ServerLimits().write_timeout_s)
     with theirs:
-        assert connection.queue(b"x" * 10_000_000)
-        rest = connection.write_queued()
+        assert stream.queue(b"x" * 10_000_000)
+        rest = stream.write_queued()
         assert 0 < len(rest) < 10_000_000
-        assert not connection.queue(b"y"), "what comes now has to wait"
+        assert not stream.queue(b"y"), "what comes now has to wait"
         link.close()
-        await connection.write_rest(rest)
-    watch.close()
+        await stream.write_rest(rest)
