@@ -1,7 +1,7 @@
 """Opens listening sockets, accepts connections and runs them until the server is told to end.
 
-Every connection is read by `http1` first, after its TLS handshake if it has one, unless ALPN has chosen HTTP/2. What
-turns out to be HTTP/2 or a WebSocket is handed to hypercorn's protocols (`tcp_server`).
+Every connection is read by `h1` first, after its TLS handshake if it has one, unless ALPN has chosen HTTP/2. What
+turns out to be HTTP/2 or a WebSocket is handed to hypercorn's protocols (`hypercorn.tcp_server`).
 
 The task tree of one `serve`: one accept task per listener, one task that looks at deadlines, one that
 watches for departed clients, one that waits for the shutdown, and one task per connection. A connection's

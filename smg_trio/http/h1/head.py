@@ -14,32 +14,30 @@ from typing import TYPE_CHECKING
 
 from smg_trio.http.faults import (
     NOTHING_READ,
-    ExpectationFailed,
     HeadersTooLarge,
-    MethodNotAllowed,
     MethodUnknown,
     PartialRequest,
     RequestFault,
-    RequestTooLarge,
     VersionUnsupported,
-    WebSocketVersionRefused,
 )
-from smg_trio.http.hypercorn.websocket_extensions import without_offer
+from smg_trio.http.head_checks import (
+    KNOWN_METHODS,
+    check_content_length,
+    check_expectation,
+    check_method,
+    check_websocket,
+)
+from smg_trio.http.websocket_extensions import without_offer
 
 if TYPE_CHECKING:
     from smg_trio.http.asgi import Headers
     from smg_trio.http.h1.parsers import HeadParser
     from smg_trio.http.settings import ServerLimits
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_METHODS = frozenset(method.encode() for method in METHODS)
-_REFUSED_METHODS = frozenset({b"CONNECT", b"QUERY", b"TRACE"})
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+) ([\x21-\x7e]+) HTTP/([0-9]\.[0-9])\r\n")
 _ABSOLUTE_FORM = re.compile(rb"https?://[0-9A-Za-z.\-_~%!$&'()*+,;=:@\[\]]+(?=[/?]|\Z)", re.IGNORECASE)
 _PERMITTED = bytes(c for c in range(256) if c in b"\t\r\n" or (c >= 32 and c != 127))
 _MEANINGFUL = frozenset({b"connection", b"content-length", b"expect", b"host", b"transfer-encoding", b"upgrade"})
-_WEBSOCKET_KEY = re.compile(rb"[0-9A-Za-z+/]{22}==")
-_WEBSOCKET_VERSION = b"13"
 _SHOWN_LINES = 200
 
 
@@ -91,20 +89,12 @@ def read_head(raw: bytes, parser: HeadParser, limits: ServerLimits) -> RequestHe
     http11 = version == b"1.1"
     if not http11 and version != b"1.0":
         raise VersionUnsupported("Only HTTP/1.1 and HTTP/1.0 are served on this connection.")
-    if method not in _METHODS:
+    if method not in KNOWN_METHODS:
         check_method(method)
     path, _, query = _origin_form(target, method).partition(b"?")
     head = RequestHead(method.decode(), path, query, http11, parser.parse(raw))
     _interpret(head, limits)
     return head
-
-
-def check_method(method: bytes) -> None:
-    """Raises MethodNotAllowed or MethodUnknown for what no resource here has."""
-    if method not in _METHODS:
-        if method in _REFUSED_METHODS:
-            raise MethodNotAllowed(f"{method.decode()} is not allowed.", METHODS)
-        raise MethodUnknown("The request method is not implemented.")
 
 
 def asked_by(head: RequestHead) -> PartialRequest:
@@ -181,22 +171,6 @@ def _interpret(head: RequestHead, limits: ServerLimits) -> None:
         check_websocket(head.headers)
 
 
-def check_content_length(value: bytes, max_body_bytes: int) -> int:
-    """The number of a Content-Length. Raises RequestFault if it is none, RequestTooLarge beyond the limit."""
-    if not value.isdigit() or len(value) > 18:
-        raise RequestFault("Content-Length is not a valid number.")
-    length = int(value)
-    if length > max_body_bytes:
-        raise RequestTooLarge(max_body_bytes)
-    return length
-
-
-def check_expectation(value: bytes) -> None:
-    """Raises ExpectationFailed for an Expect that this server cannot meet."""
-    if value.lower() != b"100-continue":
-        raise ExpectationFailed("The only expectation that can be met is 100-continue.")
-
-
 def _set_chunked(head: RequestHead, value: bytes) -> None:
     if not head.http11:
         raise RequestFault("Transfer-Encoding is not part of HTTP/1.0.")
@@ -210,20 +184,6 @@ def _set_expectation(head: RequestHead, value: bytes) -> None:
         return
     check_expectation(value)
     head.expects_continue = True
-
-
-def check_websocket(headers: Headers, *, keyed: bool = True) -> None:
-    """Whether a WebSocket handshake is complete; ``keyed``: it has a key, as over HTTP/1.1.
-
-    Raises:
-        RequestFault: it is not; `WebSocketVersionRefused` names the version that is.
-    """
-    versions = [value for name, value in headers if name == b"sec-websocket-version"]
-    if versions != [_WEBSOCKET_VERSION]:
-        raise WebSocketVersionRefused("The WebSocket handshake must say 'Sec-WebSocket-Version: 13'.")
-    keys = [value for name, value in headers if name == b"sec-websocket-key"]
-    if keyed and (len(keys) != 1 or _WEBSOCKET_KEY.fullmatch(keys[0]) is None):
-        raise RequestFault("The WebSocket handshake must have one Sec-WebSocket-Key of 16 bytes in base64.")
 
 
 def websocket_request(head: RequestHead) -> bytes:

@@ -1,1 +1,1 @@
-"""What hypercorn serves: TLS, HTTP/2 and WebSockets, made safe and bounded around its protocols."""
+"""What hypercorn serves: HTTP/2 and WebSockets, made safe and bounded around its protocols."""

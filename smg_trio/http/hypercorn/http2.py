@@ -36,7 +36,7 @@ from priority.priority import DuplicateStreamError
 
 from smg_trio.http.faults import RequestFault
 from smg_trio.http.hypercorn.http2_head import Http2Head, partial_http2_request, read_http2_head
-from smg_trio.http.hypercorn.websocket_extensions import without_offer
+from smg_trio.http.websocket_extensions import without_offer
 
 if TYPE_CHECKING:
     from smg_trio.http.settings import ServerLimits

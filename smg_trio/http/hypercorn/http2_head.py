@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from smg_trio.http.faults import HeadersTooLarge, PartialRequest, RequestFault
-from smg_trio.http.h1.head import check_content_length, check_expectation, check_method, check_websocket
+from smg_trio.http.head_checks import check_content_length, check_expectation, check_method, check_websocket
 
 if TYPE_CHECKING:
     from smg_trio.http.asgi import Headers

@@ -10,7 +10,7 @@ What hypercorn 0.18 does on its own TCP server, and what is done about it here:
 * Each request starts and cancels an idle-timer task. The timer is a deadline of the `ClientConnection`.
 * Nothing limits how slowly the head of a request may come: see `HeadProgress`.
 
-hypercorn's HTTP/1.1 protocol reads nothing but WebSocket handshakes that `http1` has read before, and not one byte
+hypercorn's HTTP/1.1 protocol reads nothing but WebSocket handshakes that `h1` has read before, and not one byte
 more until they are answered: see `WebSocketProtocol`.
 
 A send that succeeds immediately has no checkpoint: an app must await something else in an endless loop.

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from smg_trio.http import ServerLimits
 from smg_trio.http.faults import RequestFault
-from smg_trio.http.h1.head import METHODS, RequestHead, read_head
+from smg_trio.http.h1.head import RequestHead, read_head
 from smg_trio.http.h1.parsers import HeadParser
+from smg_trio.http.head_checks import METHODS
 from tests.http.h1.h11_heads import H11HeadParser
 
 Parser = HeadParser | H11HeadParser
