@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from typing import TYPE_CHECKING
 
 from bench.timing import Rows, cpu_us, parser
-from smg_trio.api.openai.answer import ChatAnswer
+from smg_trio.api.chat_answer import ChatAnswer
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.core.outputs import GenerationOutput, PositionLogprobs
 from smg_trio.parsers.registry import make_answer_parser

@@ -16,7 +16,7 @@ import pytest
 import trio
 import trio.testing
 
-from smg_trio.api.openai.answer import ChatAnswer
+from smg_trio.api.chat_answer import ChatAnswer
 from smg_trio.api.openai.chat.request import parse_chat_request
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.core.engines import EngineInfo, EngineProtocol

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from smg_trio.api.openai.chat.events import CallStart, ChatEvents, Delta
+from smg_trio.api.chat_events import CallStart, ChatEvents, Delta
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta
 from smg_trio.core.exact_json import is_json
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from smg_trio.api.openai.answer import dump, encode_text, shown_logprob
+from smg_trio.api.json_text import dump, encode_text
+from smg_trio.api.openai.answer import shown_logprob
 from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason

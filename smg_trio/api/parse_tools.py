@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smg_trio.api.errors import error_view, load_json
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.chat.tools import Tool, parse_tools
 from smg_trio.api.parameters.fields import filled_string, refuse, string, take
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, ToolCallArguments, ToolCallStart

@@ -1,7 +1,6 @@
 """Requests for pooled outputs instead of text: ``/v1/score``, ``/v1/rerank``, ``/classify`` in vLLM's shapes.
 
-Embeddings (`openai.embeddings`) share the reader of inputs. An input is a completions prompt or a conversation; what
-tokenizes these tokenizes inputs.
+Requests for pooled outputs of prompts, not pairs, are read by `openai.pooled_prompts`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,15 @@ from math import sqrt
 from typing import Any
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.openai.answer import dump, encode_text
-from smg_trio.api.openai.chat.request import ChatRequest, chat_request_from, read_request_id, refuse_media_options
-from smg_trio.api.openai.completions.request import CompletionRequest, parse_prompts
+from smg_trio.api.json_text import dump, encode_text
+from smg_trio.api.openai.chat.request import read_request_id
+from smg_trio.api.openai.pooled_prompts import (
+    PoolingAnswer,
+    PoolingRequest,
+    list_body,
+    pooling_request,
+    pooling_settings,
+)
 from smg_trio.api.parameters.fields import (
     Reader,
     array,
@@ -30,24 +35,8 @@ from smg_trio.api.parameters.fields import (
 )
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.parameters.sampling import parse_sampling
-from smg_trio.core.requests import PoolingParams
 
 Scored = str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingRequest:
-    """A validated request; exactly one of ``completion`` (prompts) and ``chat`` (one conversation) is set.
-
-    Attributes:
-        pooling: what the engine is asked for; every prompt gets its own engine request.
-    """
-
-    model: str
-    pooling: PoolingParams
-    completion: CompletionRequest | None = None
-    chat: ChatRequest | None = None
-    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,16 +64,6 @@ class PairsRequest:
     request_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolingAnswer:
-    """What answers have in common; ``prompt_tokens`` counts all inputs together."""
-
-    response_id: str
-    model: str
-    created: int
-    prompt_tokens: int
-
-
 def parse_classify_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) -> PoolingRequest:
     """Read a ``/classify`` body.
 
@@ -92,37 +71,6 @@ def parse_classify_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
         InvalidRequest: naming the parameter.
     """
     return pooling_request(load_json(body), limits, "classify")
-
-
-def pooling_request(obj: Mapping[str, Any], limits: RequestLimits, task: str) -> PoolingRequest:
-    """Read what all requests for pooled outputs of prompts share.
-
-    Raises:
-        InvalidRequest: naming the parameter.
-        UnsupportedFeature: for media.
-    """
-    found = read_fields(obj, _READERS)
-    if "normalize" in obj:
-        raise refuse("normalize", "was removed; use 'use_activation' instead")
-    pooling = PoolingParams(task=task, dimensions=found.get("dimensions"), use_activation=found.get("use_activation"))
-    model, request_id = found.get("model", ""), found.get("request_id")
-    if (obj.get("input") is None) == (obj.get("messages") is None):
-        raise refuse("input", "exactly one of 'input' and 'messages' is required")
-    if obj.get("messages") is not None:
-        chat = chat_request_from({"add_generation_prompt": False, **obj}, limits)
-        return PoolingRequest(model=model, pooling=pooling, chat=chat, request_id=request_id)
-    refuse_media_options(obj)
-    completion = CompletionRequest(
-        model=model,
-        prompts=parse_prompts(obj["input"], limits, "input"),
-        sampling=parse_sampling(_settings(obj), limits, logprobs=None),
-        add_special_tokens=found.get("add_special_tokens", True),
-    )
-    return PoolingRequest(model=model, pooling=pooling, completion=completion, request_id=request_id)
-
-
-def _settings(obj: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: obj[name] for name in _SETTINGS if name in obj}
 
 
 def parse_score_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) -> PairsRequest:
@@ -163,7 +111,7 @@ def _pairs(obj: Mapping[str, Any], first: str, second: str, limits: RequestLimit
 
 def _pairs_request(obj: Mapping[str, Any], pairs: list[tuple[Scored, Scored]], limits: RequestLimits) -> PairsRequest:
     found = read_fields(obj, _PAIR_READERS)
-    settings = parse_sampling(_settings(obj), limits, logprobs=None)
+    settings = parse_sampling(pooling_settings(obj), limits, logprobs=None)
     instruction = found.pop("instruction", None)
     kwargs = found.pop("chat_template_kwargs", {})
     if instruction is not None:
@@ -200,29 +148,6 @@ def _scored(value: Any, param: str) -> Scored:
             raise refuse(f"{path}.type", f"must be 'text', got {describe(part.get('type'))}")
         texts.append(string(part.get("text"), f"{path}.text"))
     return "\n".join(texts)
-
-
-def pooling_usage(prompt_tokens: int) -> dict[str, Any]:
-    """The ``usage`` object of answers without generated tokens."""
-    return {
-        "prompt_tokens": prompt_tokens,
-        "total_tokens": prompt_tokens,
-        "completion_tokens": 0,
-        "prompt_tokens_details": None,
-    }
-
-
-def list_body(answer: PoolingAnswer, data: Sequence[Mapping[str, Any]]) -> bytes:
-    """The frame of all these answers but rerank's; ``data`` gets its indices here."""
-    value = {
-        "id": answer.response_id,
-        "object": "list",
-        "created": answer.created,
-        "model": answer.model,
-        "data": [{"index": index, **entry} for index, entry in enumerate(data)],
-        "usage": pooling_usage(answer.prompt_tokens),
-    }
-    return encode_text(dump(value))
 
 
 def score_body(answer: PoolingAnswer, scores: Sequence[float]) -> bytes:
@@ -265,14 +190,6 @@ def cosine_similarity(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 _SCORE_NAMES = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
-_SETTINGS = ("truncate_prompt_tokens", "truncation_side", "priority", "cache_salt")
-_READERS: dict[str, Reader] = {
-    "model": string,
-    "request_id": read_request_id,
-    "dimensions": within(integer, 1),
-    "use_activation": boolean,
-    "add_special_tokens": boolean,
-}
 _PAIR_READERS: dict[str, Reader] = {
     "model": string,
     "request_id": read_request_id,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.chat.messages import Message, parse_messages
 from smg_trio.api.openai.chat.request import check_template, settle_generation_prompt
 from smg_trio.api.openai.chat.tools import Tool, parse_tools

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from smg_trio.api.openai.pooled_prompts import PoolingAnswer
 from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.api.pooling import (
     PairsRequest,
-    PoolingAnswer,
     classify_body,
     cosine_similarity,
     parse_classify_request,

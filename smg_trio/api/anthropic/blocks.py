@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from smg_trio.api.anthropic.answer import MessageAnswer, MessageEnd, message_end
 from smg_trio.api.blocks import AnswerBlocks, BlockDelta, BlockKind, Step
-from smg_trio.api.openai.answer import ChatAnswer
-from smg_trio.api.openai.chat.events import ChatEvents
+from smg_trio.api.chat_answer import ChatAnswer
+from smg_trio.api.chat_events import ChatEvents
 
 if TYPE_CHECKING:
     from smg_trio.core.events import ChoiceUpdate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from smg_trio.api.anthropic.answer import MessageAnswer, message_value
 from smg_trio.api.anthropic.blocks import MessageBlocks
 from smg_trio.api.blocks import BlockDelta, BlockStart
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.partial_json import partial_object
 
 if TYPE_CHECKING:

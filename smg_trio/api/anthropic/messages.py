@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from smg_trio.api.anthropic.content import Conversation, parse_system, parse_turns
 from smg_trio.api.anthropic.tools import offered_tools, parse_choice, parse_tools
 from smg_trio.api.errors import load_json
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.chat.request import ChatRequest, check_template
 from smg_trio.api.parameters.constraints import read_schema
 from smg_trio.api.parameters.fields import (

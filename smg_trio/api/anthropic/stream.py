@@ -14,7 +14,7 @@ from smg_trio.api.anthropic.answer import MessageAnswer, MessageEnd, message_usa
 from smg_trio.api.anthropic.blocks import MessageBlocks
 from smg_trio.api.anthropic.errors import messages_error_event
 from smg_trio.api.blocks import BlockDelta, BlockKind, BlockStart, BlockStop, Step
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, Usage
 
 PING = b'event: ping\ndata: {"type":"ping"}\n\n'

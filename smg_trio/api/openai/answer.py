@@ -1,4 +1,4 @@
-"""The constant part of one answer, and the small JSON pieces that every OpenAI-style answer shares.
+"""The small JSON pieces that OpenAI-style answers share.
 
 The pieces are written by hand: an encoder for whole objects costs ten times as much per token as joining
 prepared text around one escaped string.
@@ -6,16 +6,13 @@ prepared text around one escaped string.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring as quote
-from math import isfinite
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from smg_trio.api.json_text import dump
 from smg_trio.core.outputs import FinishReason
-from smg_trio.core.records import record
 
 if TYPE_CHECKING:
     from smg_trio.core.events import ChoiceFinish, TokenLogprob, Usage
@@ -24,84 +21,6 @@ MIN_LOGPROB = -9999.0
 """What -inf is shown as, since JSON has no infinities (vLLM's number)."""
 
 _LARGEST_LOGPROB = 1e9
-
-
-def make_tool_call_id() -> str:
-    """A new tool call id as OpenAI's look: ``call_`` and 24 hex digits. The room's only randomness."""
-    return f"call_{token_hex(12)}"
-
-
-@record
-class ChatAnswer:
-    """What is the same in every chunk of a chat answer, and what the request wants shown.
-
-    Attributes:
-        response_id: ``chatcmpl-...``.
-        model: the name the client asked for.
-        created: seconds since the epoch.
-        role: of the answering message.
-        named_tool: the tool choice named a function; such a call ends in ``stop`` (OpenAI, vLLM).
-        parallel_tool_calls: False shows only the first call.
-        show_reasoning: False hides thoughts, and token ids and logprobs with them, since these would
-            give the thought away.
-        top_logprobs: candidates shown per token; -1 = all there are. Logprobs are shown if updates have them.
-        tokens_as_ids: show tokens as ``token_id:<n>`` instead of their text.
-        return_token_ids: show token ids.
-        prompt_token_ids: of the prompt; shown if ``return_token_ids``.
-        prompt_text: the rendered prompt, if it is to be shown.
-        echo: text the content begins with.
-        system_fingerprint: shown if not None.
-        make_call_id: makes ids for calls whose format carries none.
-    """
-
-    response_id: str
-    model: str
-    created: int
-    role: str = "assistant"
-    named_tool: bool = False
-    parallel_tool_calls: bool = True
-    show_reasoning: bool = True
-    top_logprobs: int = 0
-    tokens_as_ids: bool = False
-    return_token_ids: bool = False
-    prompt_token_ids: Sequence[int] = ()
-    prompt_text: str | None = None
-    echo: str = ""
-    system_fingerprint: str | None = None
-    make_call_id: Callable[[], str] = make_tool_call_id
-
-
-def encode_text(text: str) -> bytes:
-    """JSON text to UTF-8. A lone surrogate (a model can make one) becomes ``?``: it is no text."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-
-
-def dump(value: Any) -> str:
-    """Any JSON value as text, compact, characters as they are; a float that JSON has no number for is ``null``."""
-    try:
-        return _encode(value)
-    except ValueError:
-        return _encode(_finite(value))
-
-
-def _finite(value: Any) -> Any:
-    """The value with null for infinities and NaN: an engine, or a client whose words are repeated, may send some."""
-    if isinstance(value, dict):
-        return {key: _finite(member) for key, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(member) for member in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
-
-
-def dump_or_null(value: Any) -> str:
-    """As `dump`, without a cost for what is nearly always None."""
-    return "null" if value is None else dump(value)
 
 
 def finish_word(finish: ChoiceFinish, *, called: bool = False) -> str:

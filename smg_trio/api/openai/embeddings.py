@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from smg_trio.api.errors import load_json
+from smg_trio.api.openai.pooled_prompts import PoolingAnswer, PoolingRequest, list_body, pooling_request
 from smg_trio.api.parameters.fields import INT64_MAX, Reader, describe, mapping, one_of, read_fields, refuse
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
-from smg_trio.api.pooling import PoolingAnswer, PoolingRequest, list_body, pooling_request
 
 _ENDIANNESS = {"native": "=", "little": "<", "big": ">"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.api.openai.answer import ChatAnswer
+from smg_trio.api.chat_answer import ChatAnswer
 from smg_trio.api.openai.chat.fold import ChatFold
 from smg_trio.api.openai.chat.request import ChatRequest, parse_chat_request
 from smg_trio.api.openai.chat.stream import ChatChunkWriter

@@ -16,10 +16,9 @@ from smg_trio.api.openai.embeddings import (
     embeddings_body,
     parse_embeddings_request,
 )
+from smg_trio.api.openai.pooled_prompts import PoolingAnswer, PoolingRequest
 from smg_trio.api.pooling import (
     PairsRequest,
-    PoolingAnswer,
-    PoolingRequest,
     classify_body,
     parse_classify_request,
     parse_rerank_request,

@@ -10,7 +10,7 @@ import pytest
 from openai.types import CreateEmbeddingResponse
 
 from smg_trio.api.openai.embeddings import embeddings_body, parse_embeddings_request
-from smg_trio.api.pooling import PoolingAnswer
+from smg_trio.api.openai.pooled_prompts import PoolingAnswer
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.requests import PoolingParams
 

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from smg_trio.api.openai.answer import (
-    ChatAnswer,
-    dump,
-    dump_or_null,
-    encode_text,
-    finish_members,
-    logprob_entries,
-    prompt_logprobs_value,
-    usage_text,
-)
-from smg_trio.api.openai.chat.events import CallStart, ChatEvents, Delta
+from smg_trio.api.chat_events import CallStart, ChatEvents, Delta
+from smg_trio.api.json_text import dump, dump_or_null, encode_text
+from smg_trio.api.openai.answer import finish_members, logprob_entries, prompt_logprobs_value, usage_text
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, ReasoningDelta, Usage
+
+if TYPE_CHECKING:
+    from smg_trio.api.chat_answer import ChatAnswer
 
 
 class _Choice:

@@ -13,11 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
+from typing import TYPE_CHECKING
 
-from smg_trio.api.openai.answer import ChatAnswer, dump, encode_text, finish_members, logprob_entries, usage_field
-from smg_trio.api.openai.chat.events import CallStart, ChatEvents, Delta
+from smg_trio.api.chat_events import CallStart, ChatEvents, Delta
+from smg_trio.api.json_text import dump, encode_text
+from smg_trio.api.openai.answer import finish_members, logprob_entries, usage_field
 from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, ReasoningDelta, TokenLogprob, Usage
+
+if TYPE_CHECKING:
+    from smg_trio.api.chat_answer import ChatAnswer
 
 _NO_FINISH = ',"finish_reason":null'
 _PLAIN_END = '},"logprobs":null,"finish_reason":null}]}\n\n'

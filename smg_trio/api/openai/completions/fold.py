@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smg_trio.api.openai.answer import dump, encode_text, finish_value, prompt_logprobs_value, usage_value
+from smg_trio.api.json_text import dump, encode_text
+from smg_trio.api.openai.answer import finish_value, prompt_logprobs_value, usage_value
 from smg_trio.api.openai.completions.pieces import ChoicePieces, CompletionAnswer, Logprobs
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from json.encoder import encode_basestring as quote
 
-from smg_trio.api.openai.answer import dump, encode_text, finish_value, usage_field
+from smg_trio.api.json_text import dump, encode_text
+from smg_trio.api.openai.answer import finish_value, usage_field
 from smg_trio.api.openai.completions.pieces import ChoicePieces, CompletionAnswer, Piece
 from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, TokenLogprob, Usage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.responses.object import ResponseAnswer, failed_end, response_value
 from smg_trio.api.openai.responses.output import ResponseOutput
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from smg_trio.api.chat_answer import make_tool_call_id
 from smg_trio.api.errors import error_view
-from smg_trio.api.openai.answer import make_tool_call_id
 from smg_trio.api.openai.responses.items import MakeId, make_item_id
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.blocks import AnswerBlocks, BlockDelta, BlockKind, BlockStart, Step
-from smg_trio.api.openai.answer import ChatAnswer, logprob_entries
-from smg_trio.api.openai.chat.events import CallStart, ChatEvents
+from smg_trio.api.chat_answer import ChatAnswer
+from smg_trio.api.chat_events import CallStart, ChatEvents
+from smg_trio.api.openai.answer import logprob_entries
 from smg_trio.api.openai.responses.custom_tools import CustomInput
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd
 from smg_trio.core.outputs import FinishReason

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.errors import load_json
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.responses.items import MakeId, make_item_id, parse_items, read_metadata
 from smg_trio.api.parameters.fields import (
     Reader,

@@ -15,7 +15,7 @@ from json.encoder import encode_basestring as quote
 
 from smg_trio.api.blocks import BlockDelta, BlockKind, BlockStart, Step
 from smg_trio.api.errors import error_view
-from smg_trio.api.openai.answer import dump, encode_text
+from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd, failed_end, response_value
 from smg_trio.api.openai.responses.output import OutputItem, ResponseOutput, TextLogprobs
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, Usage

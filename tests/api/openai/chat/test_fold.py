@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from smg_trio.api.openai.answer import ChatAnswer
+from smg_trio.api.chat_answer import ChatAnswer
 from smg_trio.api.openai.chat.fold import ChatFold
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.core.events import (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 
-from smg_trio.api.openai.answer import ChatAnswer, make_tool_call_id
+from smg_trio.api.chat_answer import ChatAnswer, make_tool_call_id
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from smg_trio.core.events import (
     ChoiceFinish,

@@ -21,7 +21,7 @@ from smg_trio.core.events import (
 from smg_trio.core.exact_json import is_json
 
 if TYPE_CHECKING:
-    from smg_trio.api.openai.answer import ChatAnswer
+    from smg_trio.api.chat_answer import ChatAnswer
 
 
 @dataclass(frozen=True, slots=True)

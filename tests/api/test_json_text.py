@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from smg_trio.api.openai.answer import dump
+from smg_trio.api.json_text import dump
 
-from .updates import strict_json
+from .openai.updates import strict_json
 
 
 def test_floats_that_json_has_no_number_for_are_null() -> None:
