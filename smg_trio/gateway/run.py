@@ -25,14 +25,14 @@ import trio
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, ShuttingDown, SmgError
 from smg_trio.core.workers import WorkerSpec
-from smg_trio.gateway.app import make_app
+from smg_trio.gateway.apps.hot_routes import HotRoutes
+from smg_trio.gateway.apps.metrics_app import MetricsApp
+from smg_trio.gateway.apps.probes_app import ProbesApp
+from smg_trio.gateway.apps.quart_app import make_app
+from smg_trio.gateway.apps.refusals import ServerRefusals
 from smg_trio.gateway.dashboard.feed import LiveFeed
-from smg_trio.gateway.hot_routes import HotRoutes
 from smg_trio.gateway.keep_running import keep_running
 from smg_trio.gateway.models import Located, ModelOrder, is_complete, load, locate, order_of_settings
-from smg_trio.gateway.observability.metrics_app import MetricsApp
-from smg_trio.gateway.probes_app import ProbesApp
-from smg_trio.gateway.refusals import ServerRefusals
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
 from smg_trio.gateway.state import Gateway

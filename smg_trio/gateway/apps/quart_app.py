@@ -17,13 +17,13 @@ from werkzeug.exceptions import NotFound as RouteNotFound
 
 from smg_trio.core.errors import Forbidden, NotFound, Unauthorized
 from smg_trio.core.log_context import trace_id
-from smg_trio.gateway.asgi_responses import WEBSOCKET
+from smg_trio.gateway.apps.asgi_responses import WEBSOCKET
+from smg_trio.gateway.apps.refusals import note_answer, refuse
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
 from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
 from smg_trio.gateway.generation.response_socket import ResponseSocket
 from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
-from smg_trio.gateway.refusals import note_answer, refuse
 from smg_trio.gateway.request_body import incoming_body
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route

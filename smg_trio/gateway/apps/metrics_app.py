@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from smg_trio.core.errors import ClientFault, NotFound
-from smg_trio.gateway.asgi_responses import headers_of, method_of, send_refusal, send_whole
+from smg_trio.gateway.apps.asgi_responses import headers_of, method_of, send_refusal, send_whole
+from smg_trio.gateway.apps.refusals import refuse
 from smg_trio.gateway.handling import request_id_of
 from smg_trio.gateway.http import Response
-from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.security.exposure import is_local
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.errors import ClientFault, NotFound
-from smg_trio.gateway.asgi_responses import headers_of, method_of, send_refusal, send_whole
+from smg_trio.gateway.apps.asgi_responses import headers_of, method_of, send_refusal, send_whole
+from smg_trio.gateway.apps.refusals import refuse
 from smg_trio.gateway.endpoints.probes import liveness, readiness
 from smg_trio.gateway.handling import request_id_of
 from smg_trio.gateway.http import Request
-from smg_trio.gateway.refusals import refuse
 from smg_trio.gateway.request_context import RequestContext
 
 if TYPE_CHECKING:
