@@ -15,9 +15,6 @@ from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.workers import WorkerSnapshot, WorkerState
 from smg_trio.gateway.adapters import Adapters
-from smg_trio.gateway.generation.background import BackgroundTasks
-from smg_trio.gateway.generation.deadlines import DeadlineQueue
-from smg_trio.gateway.generation.response_ids import ResponseIds
 from smg_trio.gateway.model_loads import ModelLoads
 from smg_trio.gateway.models import order_of_settings
 from smg_trio.gateway.observability.access_log import AccessLog
@@ -25,9 +22,12 @@ from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S
 from smg_trio.gateway.request_body import BodyMemory
+from smg_trio.gateway.response_ids import ResponseIds
 from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.origins import OriginPolicy
+from smg_trio.gateway.tasks.background import BackgroundTasks
+from smg_trio.gateway.tasks.deadlines import DeadlineQueue
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.prepare import Preparer
 from smg_trio.routing.rules import admission_queue_of, retry_schedule_of, routing_key_of

@@ -16,7 +16,7 @@ from trio_websocket import open_websocket_url
 
 from smg_trio.core.errors import Conflict
 from smg_trio.core.workers import PendingWorker, WorkerSpec
-from smg_trio.gateway.keep_running import keep_running
+from smg_trio.gateway.tasks.keep_running import keep_running
 
 from .harness import HELLO, PATIENCE_S, Bench, open_gateway
 

@@ -23,11 +23,11 @@ from smg_trio.api.openai.responses.stream import ResponseEventWriter
 from smg_trio.core.conversations import StoredResponse
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS
 from smg_trio.gateway.generation.engine_hints import engine_hints
-from smg_trio.gateway.generation.response_ids import id_in_use
 from smg_trio.gateway.generation.responses_run import ResponsesRun, needs_history
 from smg_trio.gateway.generation.session import fold_answer
 from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle
 from smg_trio.gateway.http import Request, Response, json_response
+from smg_trio.gateway.response_ids import id_in_use
 
 if TYPE_CHECKING:
     from smg_trio.gateway.request_context import RequestContext

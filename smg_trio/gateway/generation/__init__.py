@@ -1,1 +1,1 @@
-"""Generations on their way: sessions, streams, the Responses API's runs, deadlines, and what is in flight."""
+"""Generations on their way: sessions, streams, the Responses API's runs and socket."""

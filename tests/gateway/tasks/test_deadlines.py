@@ -3,7 +3,7 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from smg_trio.gateway.generation.deadlines import DeadlineQueue
+from smg_trio.gateway.tasks.deadlines import DeadlineQueue
 
 
 async def test_each_deadline_passes_in_its_turn_and_cancelled_ones_never(autojump_clock: MockClock) -> None:

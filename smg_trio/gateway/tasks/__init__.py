@@ -1,0 +1,1 @@
+"""Tasks of the process beside those of connections: background responses, deadlines, and restarts after failures."""
