@@ -27,7 +27,7 @@ from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.request_body import incoming_body
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route
-from smg_trio.gateway.security.cors import cors_headers, preflight
+from smg_trio.gateway.security.cors import cors_headers, preflight_headers
 from smg_trio.gateway.security.key_ring import Access
 from smg_trio.http.faults import MethodNotAllowed, RequestFault
 
@@ -166,7 +166,7 @@ def _error_view(gateway: Gateway) -> Callable[[HTTPException], Awaitable[quart.R
         headers = {name.lower(): value for name, value in incoming.headers.items()}
         if method == "OPTIONS" and isinstance(error, (RouteNotForMethod, RouteNotFound)):
             asked = headers.get("access-control-request-headers")
-            response = preflight(headers.get("origin"), gateway.origins.allowed, asked)
+            response = Response(204, b"", preflight_headers(headers.get("origin"), gateway.origins.allowed, asked))
             request_id = request_id_of(headers, gateway.settings.request_id_headers)[0]
             response.headers.append(("x-request-id", request_id))
             note_answer(gateway, method, incoming.path, response)

@@ -6,9 +6,12 @@ Origins are compared in the normal form of `origins`; who may send at all is dec
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from smg_trio.gateway.http import Headers, Response
 from smg_trio.gateway.security.origins import ANY, normal_origin
+
+if TYPE_CHECKING:
+    from smg_trio.api.errors import Headers
 
 _MAX_AGE_S = "3600"
 _METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -29,8 +32,8 @@ def cors_headers(origin: str | None, allowed: Collection[str]) -> Headers:
     return []
 
 
-def preflight(origin: str | None, allowed: Collection[str], asked_headers: str | None = None) -> Response:
-    """The answer to a browser's OPTIONS: what it may send, if it may.
+def preflight_headers(origin: str | None, allowed: Collection[str], asked_headers: str | None = None) -> Headers:
+    """The headers for the answer to a browser's OPTIONS: what it may send, if it may.
 
     Clients' libraries send headers of their own, so those it asks for are allowed as they are; "*" would not cover
     the one that carries the key.
@@ -42,4 +45,4 @@ def preflight(origin: str | None, allowed: Collection[str], asked_headers: str |
             ("access-control-allow-headers", asked_headers or _REQUEST_HEADERS),
             ("access-control-max-age", _MAX_AGE_S),
         ]
-    return Response(204, b"", headers)
+    return headers
