@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.core.random_digits import random_digits
-from smg_trio.gateway.body_codings import UnsupportedContentEncoding, accepted_codings, coding_of
 from smg_trio.gateway.http import Request, Response
 from smg_trio.gateway.observability.access_log import shown_path
 from smg_trio.gateway.observability.logs import shown
 from smg_trio.gateway.observability.observer import Observers, RequestObserver
+from smg_trio.gateway.request_body.codings import UnsupportedContentEncoding, accepted_codings, coding_of
 from smg_trio.gateway.security.key_ring import Access
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from smg_trio.gateway.request_body import NO_BODY, IncomingBody
+from smg_trio.gateway.request_body.incoming import NO_BODY, IncomingBody
 
 if TYPE_CHECKING:
     from smg_trio.gateway.request_context import RequestContext

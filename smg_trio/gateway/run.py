@@ -31,7 +31,7 @@ from smg_trio.gateway.apps.probes_app import ProbesApp
 from smg_trio.gateway.apps.quart_app import make_app
 from smg_trio.gateway.apps.refusals import ServerRefusals
 from smg_trio.gateway.dashboard.feed import LiveFeed
-from smg_trio.gateway.models import Located, ModelOrder, is_complete, load, locate, order_of_settings
+from smg_trio.gateway.models.orders import Located, ModelOrder, is_complete, load, locate, order_of_settings
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
 from smg_trio.gateway.state import Gateway

@@ -14,14 +14,14 @@ import trio
 from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.workers import WorkerSnapshot, WorkerState
-from smg_trio.gateway.adapters import Adapters
-from smg_trio.gateway.model_loads import ModelLoads
-from smg_trio.gateway.models import order_of_settings
+from smg_trio.gateway.models.adapters import Adapters
+from smg_trio.gateway.models.loads import ModelLoads
+from smg_trio.gateway.models.orders import order_of_settings
 from smg_trio.gateway.observability.access_log import AccessLog
 from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S
-from smg_trio.gateway.request_body import BodyMemory
+from smg_trio.gateway.request_body.incoming import BodyMemory
 from smg_trio.gateway.response_ids import ResponseIds
 from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters

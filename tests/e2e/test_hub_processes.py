@@ -73,7 +73,7 @@ def loaded_modules(environment: Mapping[str, str], model: str) -> set[str]:
     code = (
         "import sys, trio\n"
         "from smg_trio.settings.settings import Settings\n"
-        "from smg_trio.gateway.models import order_of_settings, locate, load\n"
+        "from smg_trio.gateway.models.orders import order_of_settings, locate, load\n"
         f"order = order_of_settings(Settings(model_path={model!r}))\n"
         "located = trio.run(locate, order)\n"
         "print(trio.run(load, order, located).files.source)\n"

@@ -18,7 +18,7 @@ from smg_trio.gateway.apps.asgi_responses import WEBSOCKET, headers_of, method_o
 from smg_trio.gateway.apps.refusals import refuse
 from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
-from smg_trio.gateway.request_body import IncomingBody, serve_unread
+from smg_trio.gateway.request_body.incoming import IncomingBody, serve_unread
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers

@@ -24,7 +24,7 @@ from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_han
 from smg_trio.gateway.generation.response_socket import ResponseSocket
 from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
-from smg_trio.gateway.request_body import incoming_body
+from smg_trio.gateway.request_body.incoming import incoming_body
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route
 from smg_trio.gateway.security.cors import cors_headers, preflight_headers

@@ -24,7 +24,7 @@ from smg_trio.gateway.observability.worker_gauges import ResilienceGauges, Worke
 
 if TYPE_CHECKING:
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
-    from smg_trio.gateway.request_body import BodyMemory
+    from smg_trio.gateway.request_body.incoming import BodyMemory
     from smg_trio.http.statistics import ServerStatistics
     from smg_trio.pipeline.encoding_cache import EncodingCache
     from smg_trio.routing.admission import AdmissionQueue

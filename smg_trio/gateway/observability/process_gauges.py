@@ -16,7 +16,7 @@ from smg_trio.gateway.observability.series import bound_text
 
 if TYPE_CHECKING:
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
-    from smg_trio.gateway.request_body import BodyMemory
+    from smg_trio.gateway.request_body.incoming import BodyMemory
     from smg_trio.http.statistics import ServerStatistics
 
 _AGES_S: Final = (0.0, 1.0, 10.0, 60.0, 300.0, 1800.0, inf)

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from smg_trio.gateway.observability.http_metrics import path_label
 from smg_trio.gateway.observability.metrics import Metrics
-from smg_trio.gateway.request_body import BodyMemory
+from smg_trio.gateway.request_body.incoming import BodyMemory
 from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.routing.admission import AdmissionQueue
 from smg_trio.routing.registry import Registry

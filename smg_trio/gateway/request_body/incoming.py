@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from smg_trio.core.errors import PayloadMemoryFull
-from smg_trio.gateway.body_codings import PIECE_BYTES, Unpacking
+from smg_trio.gateway.request_body.codings import PIECE_BYTES, Unpacking
 from smg_trio.http.faults import RequestTooLarge
 
 if TYPE_CHECKING:

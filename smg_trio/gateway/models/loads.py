@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from smg_trio.core.errors import ConfigError, InvalidRequest, ModelNotFound, SmgError
-from smg_trio.gateway.models import Located, ModelOrder, completed, is_complete, load, locate, order_of_worker
+from smg_trio.gateway.models.orders import Located, ModelOrder, completed, is_complete, load, locate, order_of_worker
 from smg_trio.hub.download import Progress
 from smg_trio.hub.locating import FilesAt, fetch
 from smg_trio.pipeline.models import AwaitedModel, ModelCatalog, ServedModel

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smg_trio.gateway.body_codings import (
+from smg_trio.gateway.request_body.codings import (
     DecompressionFailed,
     StandardZstdFrame,
     Unpacking,
