@@ -1,9 +1,10 @@
 """Measures the gateway beside its peers: one fake engine, one load client, one run for all.
 
-    python scripts/bench_gateway.py [--short] [--smg EXECUTABLE] [--vllm-python PYTHON] [--model-path DIR] [--json FILE]
+    python scripts/bench_gateway.py [--short] [--smg EXECUTABLE] [--vllm-python PYTHON] [--vllm-rs EXECUTABLE]
+        [--model-path DIR] [--json FILE]
 
-Peers: this project's ``launch``, SMG (the Rust gateway) where its executable is named or on PATH, and vLLM's own
-API server where an interpreter is named that has vLLM. All are started once and loaded in turn, round by round, so
+Peers: this project's ``launch``, SMG (the Rust gateway) where its executable is named or on PATH, vLLM's own API
+server where an interpreter is named that has vLLM, and vLLM's Rust front end where its executable is named. All are started once and loaded in turn, round by round, so
 that a busy neighbour meets all of them; the gateways share one core, engines and client the other. Medians over
 the rounds are printed as Markdown tables. docs/performance.md says what each figure is and how it is taken.
 """
@@ -50,6 +51,7 @@ def arguments() -> argparse.Namespace:
     add("--scenarios", nargs="+", metavar="NAME", help="only these; streams-1024 is run only if it is named")
     add("--smg", default=shutil.which("smg"), metavar="EXECUTABLE", help="SMG (default: from PATH, if there)")
     add("--vllm-python", metavar="PYTHON", help="interpreter with vLLM (see interop_env.py)")
+    add("--vllm-rs", metavar="EXECUTABLE", help="the file vllm/vllm-rs of the vllm wheel")
     add("--without-ours", action="store_true", help="measure the peers only")
     add("--model-path", type=Path, default=DEMO_MODEL, help="tokenizer, template, config (default: the demo's)")
     add("--gateway-core", type=int, default=cores[0])
@@ -85,6 +87,8 @@ def commands(options: argparse.Namespace) -> dict[str, Command]:
         found["smg"] = gateways.smg(options.smg)
     if options.vllm_python:
         found["vllm"] = gateways.vllm(options.vllm_python)
+    if options.vllm_rs:
+        found["vllm-rs"] = gateways.vllm_rs(options.vllm_rs)
     return found
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Medians = dict[str, dict[str, dict[str, float]]]
 """Load → gateway → figure → value."""
-NAMES = {"smg-trio": "smg-trio", "smg": "SMG (Rust)", "vllm": "vLLM's API server"}
-COLORS = {"smg-trio": "#0072b2", "smg": "#e69f00", "vllm": "#999999"}
+NAMES = {"smg-trio": "smg-trio", "smg": "SMG (Rust)", "vllm": "vLLM's API server", "vllm-rs": "vLLM's Rust front end"}
+COLORS = {"smg-trio": "#0072b2", "smg": "#e69f00", "vllm": "#999999", "vllm-rs": "#d55e00"}
 WIDTH = 0.8
 
 

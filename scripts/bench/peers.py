@@ -29,6 +29,8 @@ _VLLM_ENV = {
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 
+_AWAITS_BY_TCP = ("vllm", "vllm-rs")
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -119,14 +121,26 @@ def vllm(python: str) -> Command:
     """The command line of vLLM's API server with no engine of its own; `url` is where it awaits one."""
 
     def command(setting: Setting, port: int, metrics: int, url: str) -> list[str]:
-        arguments = ["--host", "127.0.0.1", "--port", str(port), "--data-parallel-size", "1"]
-        arguments += ["--data-parallel-size-local", "0", "--data-parallel-address", "127.0.0.1"]
-        arguments += ["--data-parallel-rpc-port", url.rpartition(":")[2]]
-        arguments += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+        arguments = [*_vllm_arguments(port, url), "--enable-auto-tool-choice"]
         arguments += ["--disable-uvicorn-access-log", "--uvicorn-log-level", "warning"]
         return [python, "-m", "vllm.entrypoints.cli.main", "serve", str(setting.model), *arguments]
 
     return command
+
+
+def vllm_rs(executable: str) -> Command:
+    """The command line of vLLM's Rust front end (the file ``vllm/vllm-rs`` of its wheel), as `vllm`."""
+
+    def command(setting: Setting, port: int, metrics: int, url: str) -> list[str]:
+        return [executable, "serve", str(setting.model), *_vllm_arguments(port, url)]
+
+    return command
+
+
+def _vllm_arguments(port: int, url: str) -> list[str]:
+    arguments = ["--host", "127.0.0.1", "--port", str(port), "--data-parallel-size", "1"]
+    arguments += ["--data-parallel-size-local", "0", "--data-parallel-address", "127.0.0.1"]
+    return [*arguments, "--data-parallel-rpc-port", url.rpartition(":")[2], "--tool-call-parser", "hermes"]
 
 
 @contextlib.contextmanager
@@ -145,12 +159,12 @@ def running(setting: Setting, commands: dict[str, Command]) -> Iterator[list[Pee
 
 def _start(setting: Setting, name: str, command: Command) -> Peer:
     port, metrics, handshake_port = _free_ports(3)
-    if name == "vllm":
+    if name in _AWAITS_BY_TCP:
         url = handshake = f"tcp://127.0.0.1:{handshake_port}"
     else:
         url = f"ipc://{setting.scratch}/{name}"
         handshake = parse_worker_url(url).handshake
-    env = _VLLM_ENV if name == "vllm" else _OURS_ENV if name == "smg-trio" else {}
+    env = _VLLM_ENV if name in _AWAITS_BY_TCP else _OURS_ENV if name == "smg-trio" else {}
     log_file = setting.scratch / f"{name}.log"
     with log_file.open("wb") as log:
         gateway = processes.start(command(setting, port, metrics, url), core=setting.gateway_core, env=env, log=log)
