@@ -54,8 +54,10 @@ class ByteStream(Protocol):
         """The next bytes to send; empty only at the end. Faults become bytes, they are not raised."""
         ...
 
-    async def write_on(self, write: BodyWrite) -> None:
+    async def write_on(self, write: BodyWrite, *, mostly_immediate: bool) -> None:
         """Write what needs no more than that, for as long as it comes; then `next_chunk` says how things stand.
+
+        `mostly_immediate`: `write` hardly ever returns something to wait for.
 
         The short way of most tokens, for a stream that has begun; a stream without one returns at once. Raises what
         `write` does, and nothing else.

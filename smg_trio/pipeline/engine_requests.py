@@ -81,7 +81,8 @@ class EngineRequests(ABC, Generic[Held, Update]):
         request_id: the answer's id as the client sees it; engine ids are made from it.
         prompt_tokens: of all prompts together.
         receive: waits for and returns what the engines have said since, for `take`; an empty batch only after
-            `wake_reader`. Raises the SmgError that ended a request; `fail_leases` is to be told of it then.
+            `wake_reader`. Given a function, it has that take what comes in the meantime; see
+            `OutputStream.receive_batch`. Raises the SmgError that ended a request; `fail_leases` is to be told of it then.
             Cancelled, it can be called again.
     """
 
@@ -97,7 +98,7 @@ class EngineRequests(ABC, Generic[Held, Update]):
         self._open = requests
         self._refused_by: str | None = None
         self._outputs: OutputStream[int] = OutputStream()
-        self.receive: Callable[[], Awaitable[Batch]] = self._outputs.receive_batch
+        self.receive: Callable[..., Awaitable[Batch]] = self._outputs.receive_batch
 
     async def begin(self, registry: Registry, *, routing_key: str | None = None, avoid: Collection[str] = ()) -> None:
         """Choose workers and send every request. Other tasks get their turn while many are begun.

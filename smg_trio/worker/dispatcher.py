@@ -33,6 +33,7 @@ async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatc
     while True:
         messages = await link.receive_many()
         now = trio.current_time()
+        lagging = len(messages) > 1
         sources.look_at_ranks()
         for index, frames in enumerate(messages):
             if is_dead_sentinel(frames):
@@ -50,7 +51,7 @@ async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatc
                 continue
             if sources.watching:
                 sources.decoded(index, batch)
-            apply(batch, now)
+            apply(batch, now, lagging=lagging)
 
 
 class _Sources:

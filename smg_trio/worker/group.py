@@ -176,8 +176,11 @@ class Group:
 
     # ---- output messages ------------------------------------------------------------------------------
 
-    def apply(self, batch: EngineBatch, now: float) -> None:
-        """Take in one output message: hand outputs to their requests, note load and waves. Unknown ids are ignored."""
+    def apply(self, batch: EngineBatch, now: float, *, lagging: bool = False) -> None:
+        """Take in one output message: hand outputs to their requests, note load and waves. Unknown ids are ignored.
+
+        `lagging`: further messages are at hand; see `Delivery.put`.
+        """
         if not batch.only_wave_notice:  # which shows that the ranks step, not that they work on what is in flight
             self.silence.heard(now)
         rank = batch.rank
@@ -194,8 +197,8 @@ class Group:
                 continue
             if output.finish_reason is not None:
                 self._end(entry)
-                entry.delivery.put(output)
-            elif not entry.delivery.put(output):
+                entry.delivery.put(output, lagging=lagging)
+            elif not entry.delivery.put(output, lagging=lagging):
                 self.leave(entry)
         if batch.finished_request_ids:
             self._end_named(batch.finished_request_ids)

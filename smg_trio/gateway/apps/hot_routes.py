@@ -108,6 +108,7 @@ def _written_by(send: Send) -> BodyWrite:
 async def _send_stream(
     send: Send, write: BodyWrite | None, response: Response, stream: ByteStream, extra: Headers
 ) -> None:
+    immediate = write is not None
     write = write or _written_by(send)
     complete = False
     try:
@@ -123,7 +124,7 @@ async def _send_stream(
             unsent = write(chunk)
             if unsent is not None:
                 await unsent
-            await stream.write_on(write)
+            await stream.write_on(write, mostly_immediate=immediate)
     finally:
         stream.close()
         if response.on_end is not None:

@@ -15,7 +15,7 @@ from smg_trio.gateway.generation.session import GenerationSession, about
 if TYPE_CHECKING:
     from smg_trio.core.events import ChoiceUpdate, TokenLogprob, Usage
     from smg_trio.gateway.http import BodyWrite
-    from smg_trio.pipeline.engine_requests import PlainText
+    from smg_trio.pipeline.engine_requests import Batch, PlainText
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -70,6 +70,10 @@ def openai_failed(error: Exception) -> bytes:
     return error_event(error) + DONE
 
 
+def _write_nowhere(_data: bytes) -> None:
+    raise RuntimeError("nothing is written before write_on")
+
+
 class GenerationStream:
     """A streamed answer as a `ByteStream`.
 
@@ -81,6 +85,8 @@ class GenerationStream:
         "_alarm",
         "_before_end",
         "_done",
+        "_fault",
+        "_note_output",
         "_on_close",
         "_owes_sign",
         "_plain_text",
@@ -89,6 +95,8 @@ class GenerationStream:
         "_session",
         "_style",
         "_text_writer",
+        "_unsent",
+        "_write_bytes",
         "_writer",
     )
 
@@ -119,6 +127,10 @@ class GenerationStream:
         self._plain_text: PlainText | None = None
         # Looked up once: asking whether something follows a protocol takes microseconds.
         self._text_writer = writer if isinstance(writer, TextWriter) and not style.continuous_usage else None
+        self._note_output = session.note_output
+        self._fault: Exception | None = None
+        self._unsent: Awaitable[None] | None = None
+        self._write_bytes: BodyWrite = _write_nowhere
         self._alarm = session.gateway.keep_alives.start(self._note_silence)
 
     def _note_silence(self) -> None:
@@ -185,34 +197,65 @@ class GenerationStream:
         self.close()
         return self._style.done if usage is None else self._writer.usage_chunk(usage) + self._style.done
 
-    async def write_on(self, write: BodyWrite) -> None:
-        """See `ByteStream.write_on`: all but the first chunk and the last, with little in between."""
+    async def write_on(self, write: BodyWrite, *, mostly_immediate: bool) -> None:
+        """See `ByteStream.write_on`: all but the first chunk and the last, with little in between.
+
+        Where `write` is mostly immediate, the worker's dispatcher writes in the place of this task, which sleeps until
+        the client has to be waited for, the answer ends, or outputs come faster than that.
+        """
         if self._done:
             return
-        answer, plain_text, writer = self._session.answer, self._plain_text, self._text_writer
-        receive, note_output = answer.receive, self._session.note_output
-        while not self._owes_sign:
-            try:
-                batch = await receive()
-                if batch:
-                    note_output()
-                shown = None if plain_text is None else plain_text(batch)
-                if shown is None or writer is None:
-                    chunk = self._write(answer.take(batch))
-                    if answer.finished:
-                        self._ready = chunk + await self._end()
-                        return
-                else:
-                    chunk = writer.text(*shown)
-            except SmgError as error:
-                self._session.failed(error)
-                self._ready = self._end_with(error)
+        self._write_bytes = write
+        receive, taker = self._session.answer.receive, self._take if mostly_immediate else None
+        try:
+            while not self._owes_sign:
+                batch = await receive(taker)
+                self._raise_fault()
+                await self._write_rest()
+                if batch and not self._session.answer.finished:
+                    self._pass_on(batch)
+                    await self._write_rest()
+                if self._session.answer.finished:
+                    self._ready += await self._end()
+                    return
+        except SmgError as error:
+            self._session.failed(error)
+            self._ready = self._end_with(error)
+
+    def _take(self, batch: Batch) -> None:
+        """Outputs that came while the task waits: pass them on, and wake it if that needs more than this."""
+        try:
+            self._pass_on(batch)
+        except Exception as fault:  # noqa: BLE001 - it is the task's, not the dispatcher's
+            self._fault = fault
+        if self._fault is not None or self._unsent is not None or self._session.answer.finished:
+            self._session.answer.wake_reader()
+
+    async def _write_rest(self) -> None:
+        unsent, self._unsent = self._unsent, None
+        if unsent is not None:
+            await unsent
+
+    def _raise_fault(self) -> None:
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def _pass_on(self, batch: Batch) -> None:
+        """Write what these outputs show; the last bytes of an answer stay in `_ready`."""
+        self._note_output()
+        shown = None if self._plain_text is None else self._plain_text(batch)
+        if shown is not None and self._text_writer is not None:
+            chunk = self._text_writer.text(*shown)
+        else:
+            answer = self._session.answer
+            chunk = self._write(answer.take(batch))
+            if answer.finished:
+                self._ready = chunk
                 return
-            if chunk:
-                self._quiet = False
-                unsent = write(chunk)
-                if unsent is not None:
-                    await unsent
+        if chunk:
+            self._quiet = False
+            self._unsent = self._write_bytes(chunk)
 
     def _write(self, updates: list[ChoiceUpdate]) -> bytes:
         writer, answer, style = self._writer, self._session.answer, self._style
