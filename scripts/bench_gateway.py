@@ -4,9 +4,10 @@
         [--model-path DIR] [--json FILE]
 
 Peers: this project's ``launch``, SMG (the Rust gateway) where its executable is named or on PATH, vLLM's own API
-server where an interpreter is named that has vLLM, and vLLM's Rust front end where its executable is named. All are started once and loaded in turn, round by round, so
-that a busy neighbour meets all of them; the gateways share one core, engines and client the other. Medians over
-the rounds are printed as Markdown tables. docs/performance.md says what each figure is and how it is taken.
+server where an interpreter is named that has vLLM, and vLLM's Rust front end where its executable is named. All are
+started once and loaded in turn, round by round, so that a busy neighbour meets all of them; the gateways share one
+core, engines and client the other. Medians over the rounds are printed as Markdown tables. docs/performance.md says
+what each figure is and how it is taken.
 """
 
 from __future__ import annotations

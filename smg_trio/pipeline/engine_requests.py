@@ -82,8 +82,8 @@ class EngineRequests(ABC, Generic[Held, Update]):
         prompt_tokens: of all prompts together.
         receive: waits for and returns what the engines have said since, for `take`; an empty batch only after
             `wake_reader`. Given a function, it has that take what comes in the meantime; see
-            `OutputStream.receive_batch`. Raises the SmgError that ended a request; `fail_leases` is to be told of it then.
-            Cancelled, it can be called again.
+            `OutputStream.receive_batch`. Raises the SmgError that ended a request; `fail_leases` is to be told of it
+            then. Cancelled, it can be called again.
     """
 
     __slots__ = ("_held", "_open", "_outputs", "_refused_by", "model_id", "prompt_tokens", "receive", "request_id")
