@@ -62,7 +62,7 @@ def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> Ans
     return plan_answer(
         tool_flag=model.tool_parser,
         reasoning_flag=model.reasoning_parser,
-        model_name=name_for_parsers(model),
+        model_name=name_for_parsers(model.model_id, model.root),
         template_source="" if template is None else template.source,
         prompt_text=prompt_text,
         continued_text=continued if isinstance(continued, str) else "",
@@ -78,9 +78,10 @@ def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> Ans
     )
 
 
-def name_for_parsers(model: ServedModel) -> str:
+@lru_cache(maxsize=64)
+def name_for_parsers(model_id: str, root: str) -> str:
     """What a model's family is recognised by: its own names, not the directories above them."""
-    return f"{PurePath(model.model_id).name} {PurePath(model.root).name}"
+    return f"{PurePath(model_id).name} {PurePath(root).name}"
 
 
 def _has_no_thoughts(model: ServedModel, template: ChatTemplate | MistralChat | None) -> bool:
