@@ -81,17 +81,19 @@ class Route:
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
+_DASHBOARD_PATH: Final = "/dashboard"
 WEBSOCKET_PATHS: Final = frozenset({"/v1/responses", "/dashboard/feed"})
 
 
 async def openapi(gateway: Gateway, request: Request) -> Response:
     """This document."""
-    return json_response(_document())
+    return json_response(_document(dashboard=gateway.settings.dashboard))
 
 
 @cache
-def _document() -> bytes:
-    return json.dumps(openapi_document(map(_operation, ROUTES), version=__version__)).encode()
+def _document(*, dashboard: bool) -> bytes:
+    operations = map(_operation, served_routes(dashboard=dashboard))
+    return json.dumps(openapi_document(operations, version=__version__)).encode()
 
 
 def _operation(route: Route) -> Operation:
@@ -181,11 +183,17 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", "/workers/<worker_id>", workers.replace_worker, access=Access.ADMIN, failure=_worker_failure),
     Route("PATCH", "/workers/<worker_id>", workers.change_worker, access=Access.ADMIN, failure=_worker_failure),
     Route("DELETE", "/workers/<worker_id>", workers.remove_worker, access=Access.ADMIN, failure=_worker_failure),
-    Route("GET", "/dashboard", dashboard.dashboard, public=True),
+    Route("GET", _DASHBOARD_PATH, dashboard.dashboard, public=True),
     Route("GET", "/health", probes.liveness, public=True),
     Route("GET", "/liveness", probes.liveness, public=True),
     Route("GET", "/readiness", probes.readiness, public=True),
 )
+
+
+@cache
+def served_routes(*, dashboard: bool) -> tuple[Route, ...]:
+    """The routes of a gateway with or without the live page."""
+    return tuple(route for route in ROUTES if dashboard or route.path != _DASHBOARD_PATH)
 
 
 def find_route(method: str, path: str) -> Route | None:

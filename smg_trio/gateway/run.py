@@ -66,14 +66,14 @@ _CUT_AFTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """What `run_gateway` reports as started."""
+    """What `run_gateway` reports as started; `feed` is None without the live page."""
 
     gateway: Gateway
     server: RunningServer
     metrics_server: RunningServer
     shutdown: GatewayShutdown
     files: FileWatcher
-    feed: LiveFeed
+    feed: LiveFeed | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +247,16 @@ async def _serve(
 ) -> None:
     settings = gateway.settings
     limits = ServerLimits(max_body_bytes=settings.max_payload_size, min_body_rate=settings.min_body_rate)
-    feed = LiveFeed(gateway)
+    feed = LiveFeed(gateway) if settings.dashboard else None
     app = HotRoutes(gateway, cast("App", make_app(gateway, feed)))
     http_end, metrics_end, probes_end = Shutdown(), Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
         serving.start_soon(keep_running, "watching request deadlines", gateway.deadlines.run)
         serving.start_soon(keep_running, "sending keep-alives", gateway.keep_alives.run)
         serving.start_soon(keep_running, "watching key and certificate files", credentials.files.run)
-        serving.start_soon(keep_running, "the live feed", feed.run)
         serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
+        if feed is not None:
+            serving.start_soon(keep_running, "the live feed", feed.run)
         await serving.start(gateway.background.run)
         await serving.start(gateway.loads.run)
         if watch_signals:
@@ -320,7 +321,7 @@ async def _watch_signals(shutdown: GatewayShutdown, *, task_status: trio.TaskSta
             shutdown.ask()
 
 
-async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shutdown, feed: LiveFeed) -> None:
+async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shutdown, feed: LiveFeed | None) -> None:
     await shutdown.wait_asked()
     gateway.start_draining()
     grace_s = gateway.settings.shutdown_grace_period_secs
@@ -336,7 +337,8 @@ async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shut
         gateway.registry.fail_everything(ShuttingDown("The server is shutting down."))
         http_end.begin(_CUT_AFTER_S)
     # Watchers see answers end; then they are what the listener would wait for.
-    feed.end()
+    if feed is not None:
+        feed.end()
 
 
 async def _cut_when_told(shutdown: GatewayShutdown, http_end: Shutdown) -> None:

@@ -367,6 +367,9 @@ class Settings:
         "Observability", metavar="DIR",
     )  # fmt: skip
     access_log: bool = _option(True, "One line per request, at level info.", "Observability")
+    dashboard: bool = _option(
+        True, "Serve the live page at /dashboard and its feed, which `smg-trio top` reads too.", "Observability"
+    )
     enable_trace: bool = _option(
         False, "Trace requests with OpenTelemetry (needs smg-trio[tracing]); OTEL_* variables are honoured.",
         "Observability",

@@ -111,7 +111,9 @@ def _rejected(url: str, status: int) -> SmgError:
         return FeedRefused(f"{url} does not accept this API key")
     if status >= 500:
         return FeedUnreachable(f"{url} answered with status {status}")
-    return FeedRefused(f"{url} has no feed (status {status}); is it an smg-trio gateway of this version?")
+    return FeedRefused(
+        f"{url} has no feed (status {status}): not an smg-trio gateway of this version, or one started with --no-dashboard"
+    )
 
 
 async def follow(

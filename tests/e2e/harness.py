@@ -60,7 +60,7 @@ class Bench:
     base_url: str
     metrics_url: str
     gateway: Gateway
-    feed: LiveFeed
+    _feed: LiveFeed | None
     ended: trio.Event
     http: httpx.AsyncClient
     model: TestModel
@@ -78,6 +78,12 @@ class Bench:
     def engine(self) -> FakeEngine:
         """The newest engine."""
         return self.engines[-1]
+
+    @property
+    def feed(self) -> LiveFeed:
+        """The live page's feed."""
+        assert self._feed is not None, "the gateway runs without the live page"
+        return self._feed
 
     @property
     def port(self) -> int:
@@ -282,7 +288,7 @@ async def open_gateway(
                     base_url=base_url,
                     metrics_url=f"http://127.0.0.1:{running.metrics_server.port}/metrics",
                     gateway=running.gateway,
-                    feed=running.feed,
+                    _feed=running.feed,
                     ended=ended,
                     http=http,
                     model=model,

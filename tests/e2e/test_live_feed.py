@@ -47,6 +47,18 @@ def told(snapshot: Snapshot) -> int:
     return int(shown[0]["completion_tokens"]) if shown else 0
 
 
+def running_in_tasks(prefix: str) -> list[str]:
+    """The functions with that beginning of their names in which this process's tasks are."""
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    found, pending = [], [root]
+    while pending:
+        task = pending.pop()
+        pending += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+        found += [frame.f_code.co_qualname for frame, _ in task.iter_await_frames()]
+    return [name for name in found if name.startswith(prefix)]
+
+
 async def closed_with(socket: WebSocketConnection) -> tuple[int, str]:
     """Code and reason that the gateway closes the socket with."""
     with pytest.raises(ConnectionClosed) as closed:
@@ -55,6 +67,23 @@ async def closed_with(socket: WebSocketConnection) -> tuple[int, str]:
     reason = closed.value.reason
     assert reason is not None
     return reason.code, reason.reason
+
+
+async def test_without_the_live_page_its_routes_do_not_exist_and_no_task_of_it_runs(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, dashboard=False) as bench:
+        url = bench.base_url.replace("http", "ws", 1) + "/dashboard/feed"
+        with pytest.raises(ConnectionRejected) as refused:
+            async with open_websocket_url(url):
+                pass
+        assert refused.value.status_code == 404
+        page = await bench.http.get("/dashboard")
+        assert (page.status_code, page.json()["error"]["code"]) == (404, "not_found")
+        assert "/dashboard" not in (await bench.http.get("/openapi.json")).json()["paths"]
+        assert not running_in_tasks("LiveFeed.")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    async with open_gateway(beside, HELLO):
+        assert running_in_tasks("LiveFeed.") == ["LiveFeed.run"]
 
 
 async def test_the_first_snapshot_comes_at_once_and_says_what_the_gateway_is(tmp_path: Path) -> None:

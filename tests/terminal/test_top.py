@@ -50,6 +50,12 @@ async def test_one_snapshot_shows_workers_requests_and_rates(tmp_path: Path) -> 
         assert json.loads(text)["rates"]["output_tokens_per_s"] > 0
 
 
+async def test_a_gateway_without_the_live_page_is_an_error_that_names_the_flag(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, connect=False, dashboard=False) as bench:
+        with pytest.raises(FeedRefused, match=r"404.*--no-dashboard"):
+            await once(bench.base_url)
+
+
 async def test_a_gateway_that_is_not_ready_is_shown_and_has_a_code_of_its_own(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, HELLO, connect=False) as bench:
         bench.feed.interval_s = 0.05

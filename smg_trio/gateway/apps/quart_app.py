@@ -26,7 +26,7 @@ from smg_trio.gateway.handling import handle, request_id_of
 from smg_trio.gateway.http import ByteStream, Request, Response
 from smg_trio.gateway.request_body.incoming import incoming_body
 from smg_trio.gateway.request_context import RequestContext
-from smg_trio.gateway.routes import ROUTES, Route
+from smg_trio.gateway.routes import Route, served_routes
 from smg_trio.gateway.security.cors import cors_headers, preflight_headers
 from smg_trio.gateway.security.key_ring import Access
 from smg_trio.http.faults import MethodNotAllowed, RequestFault
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from smg_trio.gateway.state import Gateway
 
 
-def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
-    """The app with every route mounted."""
+def make_app(gateway: Gateway, feed: LiveFeed | None) -> QuartTrio:
+    """The app with every route mounted; without `feed`, those of the live page are missing."""
     app = QuartTrio("smg_trio")
     app.config.update(
         MAX_CONTENT_LENGTH=None,  # the server has looked at it
@@ -47,7 +47,7 @@ def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
     )
     # A redirect would be one more way around a route's own checks.
     app.url_map.merge_slashes = False
-    for route in ROUTES:
+    for route in served_routes(dashboard=feed is not None):
         app.add_url_rule(
             route.path,
             f"{route.method} {route.path}",
@@ -56,7 +56,8 @@ def make_app(gateway: Gateway, feed: LiveFeed) -> QuartTrio:
             provide_automatic_options=False,
         )
     app.add_websocket("/v1/responses", "websocket /v1/responses", _response_socket_view(gateway))
-    app.add_websocket("/dashboard/feed", "websocket /dashboard/feed", _feed_view(gateway, feed))
+    if feed is not None:
+        app.add_websocket("/dashboard/feed", "websocket /dashboard/feed", _feed_view(gateway, feed))
     app.register_error_handler(HTTPException, _error_view(gateway))
     return app
 
