@@ -13,7 +13,6 @@ from typing import Any
 
 from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.answer import shown_logprob
-from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason
 
@@ -98,8 +97,6 @@ class GenerateEventWriter:
     """Writes the events of one streamed answer; every method returns whole events."""
 
     __slots__ = ("_choices",)
-
-    DONE = DONE
 
     def __init__(self, answer: GenerateAnswer) -> None:
         self._choices = _choices(answer)

@@ -132,7 +132,6 @@ class EngineSilent(EngineDead):
 
     def __init__(self, after_s: float) -> None:
         super().__init__(f"no engine output for {after_s:g}s with in-flight requests")
-        self.after_s = after_s
 
 
 class EngineRejected(EngineFault):

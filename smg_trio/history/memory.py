@@ -27,7 +27,6 @@ class MemoryHistory:
     ) -> None:
         self._max_responses = max_responses
         self._max_conversations = max_conversations
-        self._max_weight = max_weight
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
         self._conversations: OrderedDict[str, StoredConversation] = OrderedDict()
         self._items: dict[str, dict[str, Item]] = {}

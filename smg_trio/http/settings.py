@@ -32,7 +32,6 @@ class ServerLimits:
         linger_timeout_s: how long a connection stays after the answer to an upload that was not read,
             so that the client can read the answer instead of a reset. Little of the upload is read.
         max_connections: connections open at once (503 beyond).
-        backlog: connections the kernel holds before they are accepted.
         max_websocket_bytes: largest WebSocket message.
         answer_half_closed: ``False``: a client that closes its sending side is gone, and its request is
             cancelled. ``True``: a request that said ``Connection: close`` (or HTTP/1.0) is still
@@ -50,7 +49,6 @@ class ServerLimits:
     write_timeout_s: float = 30.0
     linger_timeout_s: float = 5.0
     max_connections: int = 8192
-    backlog: int = 2048
     max_websocket_bytes: int = 16 * MIB
     answer_half_closed: bool = False
 

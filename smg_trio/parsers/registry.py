@@ -97,12 +97,6 @@ def make_reasoning_parser(
     return parser
 
 
-def prompt_opens_thought(name: str, prompt: str) -> bool:
-    """Whether the answer to `prompt` (text, or its last 200 characters) begins inside the thought."""
-    known = _canonical(name, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
-    return known is not None and REASONING_FORMATS[known].opened_by(prompt)
-
-
 def thought_state(name: str, prompt: str, continued: str = "") -> bool | None:
     """What the end of the prompt says of the thought: open, closed, or (None) nothing; see `ThinkFormat.state`."""
     return REASONING_FORMATS[name].state(prompt, continued)

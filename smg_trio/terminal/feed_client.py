@@ -112,7 +112,7 @@ def _rejected(url: str, status: int) -> SmgError:
     if status >= 500:
         return FeedUnreachable(f"{url} answered with status {status}")
     return FeedRefused(
-        f"{url} has no feed (status {status}): not an smg-trio gateway of this version, or one started with --no-dashboard"
+        f"{url} has no feed (status {status}): not an smg-trio gateway of this version, or --no-dashboard is set"
     )
 
 

@@ -154,11 +154,6 @@ class Tokenizer:
         """Where texts may be cut before they are tokenized; see `text.bpe.segments`."""
         return cutting_pattern(self.backend)
 
-    @cached_property
-    def longest_token_chars(self) -> int:
-        """Characters of the longest vocabulary entry: no token stands for more of a text."""
-        return max(map(len, self.backend.get_vocab(with_added_tokens=True)), default=1)
-
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes one token stands for in running text; empty for an id outside the vocabulary."""
         if self.pieces is not None:
@@ -177,10 +172,6 @@ class Tokenizer:
         once: str = decode([token_id], skip_special_tokens=False)
         twice: str = decode([token_id, token_id], skip_special_tokens=False)
         return twice[len(once) :] if twice.startswith(once) else once
-
-    def token_text(self, token_id: int) -> str:
-        """`token_bytes` as text; bytes that are no whole character become U+FFFD."""
-        return self.token_bytes(token_id).decode("utf-8", "replace")
 
     def token_id(self, token: str) -> int | None:
         """Id of a token by its exact vocabulary entry, or None."""

@@ -19,7 +19,6 @@ logger = logging.getLogger("smg_trio.worker")
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _SHARED_ON_PURPOSE = stat.S_ISVTX | stat.S_ISGID
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def ensure_socket_directory(socket_path: str) -> None:

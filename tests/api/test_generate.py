@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from smg_trio.api.generate import GenerateRequest, parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
+from smg_trio.api.sse import DONE
 from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedFeature
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason
@@ -157,7 +158,7 @@ def test_text_is_cumulative_and_ids_are_new() -> None:
         ChoiceUpdate(0, (ContentDelta("b"),), (7,), finish=STOP),
     ]
     stream = b"".join([writer.update(update, Usage(3, 1, 2)) for update in updates])
-    events = payloads(stream + writer.usage_chunk(Usage(3, 1)) + writer.DONE)
+    events = payloads(stream + writer.usage_chunk(Usage(3, 1)) + DONE)
     assert [(event["text"], event["output_ids"], event["index"]) for event in events] == [
         ("a", [5], 0),
         ("a", [6], 0),
@@ -196,7 +197,7 @@ def test_a_stream_and_its_fold_say_the_same(data: st.DataObject) -> None:
     shape = answer(prompts=prompts, n=n, return_logprob=with_logprobs, top_logprobs=data.draw(st.integers(0, 2)))
     usage = Usage(3, 4, 2, 1)
     writer = GenerateEventWriter(shape)
-    events = payloads(b"".join([writer.update(update, usage) for update in updates]) + writer.DONE)
+    events = payloads(b"".join([writer.update(update, usage) for update in updates]) + DONE)
     streamed: dict[int, dict[str, Any]] = {}
     for event in events:
         before = streamed.get(event["index"])

@@ -12,7 +12,6 @@ from smg_trio.parsers.registry import (
     choose_reasoning_parser,
     choose_tool_parser,
     make_answer_parser,
-    prompt_opens_thought,
     reasoning_parser_names,
     tool_parser_names,
 )
@@ -145,11 +144,10 @@ def test_a_name_of_others_means_the_same_format(alias: str, name: str | None) ->
         ("deepseek_r1", "old <think>x</think><｜Assistant｜></think>", False),
         ("kimi_k3", "<|open|>think<|sep|>", True),
         ("kimi_k3", "<|open|>response<|sep|>", False),
-        ("passthrough", "<think>", False),
     ],
 )
 def test_the_end_of_the_prompt_says_whether_the_thought_is_open(name: str, prompt: str, opened: bool) -> None:
-    assert prompt_opens_thought(name, prompt) is opened
+    assert REASONING_FORMATS[name].opened_by(prompt) is opened
 
 
 @pytest.mark.parametrize(

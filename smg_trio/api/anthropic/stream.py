@@ -32,8 +32,6 @@ class MessageEventWriter:
 
     __slots__ = ("_answer", "_blocks", "_delta_start")
 
-    DONE = b""
-
     def __init__(self, answer: MessageAnswer) -> None:
         self._answer = answer
         self._blocks = MessageBlocks(answer)

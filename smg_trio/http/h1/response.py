@@ -40,13 +40,12 @@ class ResponseEncoder:
     """
 
     __slots__ = (
-        "_bodyless", "_chunked", "_date", "_head", "_head_only", "_http11", "_left",
+        "_bodyless", "_chunked", "_date", "_head", "_http11", "_left",
         "complete", "head_sent", "keep_alive",
     )  # fmt: skip
 
     def __init__(self, *, http11: bool, head_only: bool, keep_alive: bool) -> None:
         self._http11 = http11
-        self._head_only = head_only
         self._head: bytes | None = None
         self._date = False
         self._bodyless = head_only

@@ -17,8 +17,6 @@ from smg_trio.routing.policies.consistent_hashing import stable_hash
 from smg_trio.routing.policies.least_load import LeastLoad
 from smg_trio.routing.policies.random import RandomChoice
 
-ASSIGNMENT_MODES = ("random", "min_load", "min_group", "delegate")
-
 
 @dataclass(frozen=True, slots=True)
 class ManualOptions:

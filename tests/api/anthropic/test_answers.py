@@ -65,7 +65,7 @@ def fold(shape: MessageAnswer, *updates: ChoiceUpdate, usage: Usage | None = Non
 def written(shape: MessageAnswer, *updates: ChoiceUpdate, usage: Usage | None = None) -> list[dict[str, Any]]:
     writer = MessageEventWriter(shape)
     chunks = [writer.head(Usage(3, 0)), *map(writer.update, updates), writer.usage_chunk(usage or Usage(3, 4))]
-    return events(b"".join(chunks) + writer.DONE)
+    return events(b"".join(chunks))
 
 
 def accumulated(stream: list[dict[str, Any]]) -> Any:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from smg_trio.api.chat_events import CallStart, ChatEvents, Delta
 from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.answer import finish_members, logprob_entries, usage_field
-from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, ReasoningDelta, TokenLogprob, Usage
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ class ChatChunkWriter:
     """
 
     __slots__ = ("_answer", "_events", "_prefix", "_shows_ids", "_starts")
-
-    DONE = DONE
 
     def __init__(self, answer: ChatAnswer, *, n: int = 1) -> None:
         self._answer = answer

@@ -8,7 +8,6 @@ from json.encoder import encode_basestring as quote
 from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.answer import finish_value, usage_field
 from smg_trio.api.openai.completions.pieces import ChoicePieces, CompletionAnswer, Piece
-from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 
 _PLAIN_END = ',"logprobs":null,"finish_reason":null,"stop_reason":null}]}\n\n'
@@ -18,8 +17,6 @@ class CompletionChunkWriter:
     """Writes the events of one streamed completions answer; every method returns whole events."""
 
     __slots__ = ("_answer", "_fast", "_pieces", "_prefix", "_starts")
-
-    DONE = DONE
 
     def __init__(self, answer: CompletionAnswer) -> None:
         self._answer = answer

@@ -14,7 +14,6 @@ from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.responses.items import MakeId, make_item_id, parse_items, read_metadata
 from smg_trio.api.parameters.fields import (
     Reader,
-    boolean,
     filled_string,
     integer,
     one_of,
@@ -42,14 +41,6 @@ class PageRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrieveRequest:
-    """How a stored response is to be shown; ``starting_after`` is a sequence number."""
-
-    stream: bool = False
-    starting_after: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRequest:
     """A new conversation."""
 
@@ -66,15 +57,6 @@ def parse_page(query: Mapping[str, str]) -> PageRequest:
     found = read_fields(query, _PAGE_READERS)
     newest_first = found.pop("order", "desc") == "desc"
     return PageRequest(newest_first=newest_first, **found)
-
-
-def parse_retrieve(query: Mapping[str, str]) -> RetrieveRequest:
-    """Read the query of a stored response.
-
-    Raises:
-        InvalidRequest: naming the parameter.
-    """
-    return RetrieveRequest(**read_fields(query, _RETRIEVE_READERS))
 
 
 def page_body(items: Sequence[Item], page: PageRequest) -> bytes:
@@ -242,4 +224,3 @@ _PAGE_READERS: dict[str, Reader] = {
     "limit": within(integer, 1, 100),
     "order": one_of(("asc", "desc")),
 }
-_RETRIEVE_READERS: dict[str, Reader] = {"stream": boolean, "starting_after": within(integer, 0)}

@@ -37,8 +37,6 @@ class ResponseEventWriter:
 
     __slots__ = ("_answer", "_as_messages", "_delta_start", "_output", "_tail", "sequence")
 
-    DONE = b""
-
     def __init__(self, answer: ResponseAnswer, *, as_messages: bool = False, stream_id: str | None = None) -> None:
         """Begin a stream.
 

@@ -13,6 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from smg_trio.api.chat_answer import ChatAnswer
 from smg_trio.api.openai.chat.fold import ChatFold
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
+from smg_trio.api.sse import DONE
 from smg_trio.core.events import (
     ChoiceFinish,
     ChoiceUpdate,
@@ -106,7 +107,7 @@ def test_a_stream_and_its_fold_say_the_same(data: st.DataObject) -> None:
     }
     writer = ChatChunkWriter(answer(**changes), n=n)
     stream = b"".join([*map(writer.head, range(n)), *map(writer.update, updates), writer.usage_chunk(Usage(1, 2))])
-    chunks = payloads(stream + writer.DONE)
+    chunks = payloads(stream + DONE)
     for chunk in chunks:
         ChatCompletionChunk.model_validate(chunk, strict=True)
     streamed = read_stream(chunks, n)

@@ -12,6 +12,7 @@ from openai.types import Completion
 from smg_trio.api.openai.completions.fold import CompletionFold
 from smg_trio.api.openai.completions.pieces import AnsweredPrompt, CompletionAnswer
 from smg_trio.api.openai.completions.stream import CompletionChunkWriter
+from smg_trio.api.sse import DONE
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason
 from tests.api.openai.updates import completion_updates, payloads, strict_json
@@ -50,7 +51,7 @@ def test_a_stream_and_its_fold_say_the_same(data: st.DataObject) -> None:
     total = shape.n * len(shape.prompts)
     updates = data.draw(completion_updates(total, logprobs=with_logprobs, prompt_len=2))
     writer = CompletionChunkWriter(shape)
-    stream = b"".join(map(writer.update, updates)) + writer.usage_chunk(Usage(3, 4)) + writer.DONE
+    stream = b"".join(map(writer.update, updates)) + writer.usage_chunk(Usage(3, 4)) + DONE
     body = fold(shape, *updates)
     assert len(body["choices"]) == total
     for index, choice in enumerate(body["choices"]):

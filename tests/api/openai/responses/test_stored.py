@@ -80,12 +80,6 @@ def test_only_a_background_response_that_runs_is_cancelled() -> None:
         api.cancelled(response(background=False))
 
 
-def test_retrieving_may_be_a_stream_from_a_number_on() -> None:
-    assert api.parse_retrieve({}) == api.RetrieveRequest()
-    found = api.parse_retrieve({"stream": "true", "starting_after": "7", "include": "x"})
-    assert found == api.RetrieveRequest(stream=True, starting_after=7)
-
-
 def test_responses_over_http() -> None:
     assert json.loads(api.response_body(response()))["id"] == "resp_1"
     assert json.loads(api.response_deleted_body("resp_1")) == {"id": "resp_1", "object": "response", "deleted": True}

@@ -83,7 +83,7 @@ def events(stream: bytes) -> list[dict[str, Any]]:
 def written(shape: ResponseAnswer, *updates: ChoiceUpdate, usage: Usage | None = None) -> list[dict[str, Any]]:
     writer = ResponseEventWriter(shape)
     chunks = [writer.head(), *map(writer.update, updates), writer.usage_chunk(usage or Usage(3, 4))]
-    return events(b"".join(chunks) + writer.DONE)
+    return events(b"".join(chunks))
 
 
 def fold(shape: ResponseAnswer, *updates: ChoiceUpdate, usage: Usage | None = None) -> dict[str, Any]:
