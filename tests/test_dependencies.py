@@ -21,7 +21,7 @@ import tokenizers
 from smg_trio.cli.completion import SHELLS, completion_script
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.gateway.observability import access_log
-from smg_trio.settings.help_text import HelpFormatter, Parser
+from smg_trio.settings.help_text import Parser
 from smg_trio.text.bpe.pretokens import find_pretokenizer
 from smg_trio.text.components import component_steps
 from smg_trio.text.token_pieces import find_pieces
@@ -170,17 +170,6 @@ def sample_parser() -> Parser:
     below = parser.add_subparsers().add_parser("serve", help="serves")
     below.add_argument("--file", metavar="FILE")
     return parser
-
-
-def test_help_is_argparses_own_where_its_private_parts_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_: object) -> str:
-        raise AttributeError("_width")
-
-    parser = sample_parser()
-    monkeypatch.setattr(HelpFormatter, "_format_action", gone)
-    shown = parser.format_help()
-    assert "--level {high,low}" in shown
-    assert "serve" in shown
 
 
 @pytest.mark.parametrize("shell", SHELLS)

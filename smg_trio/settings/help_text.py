@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import textwrap
 from typing import Any
 
@@ -16,39 +17,28 @@ EXIT_CODES = {
 """What a command ends with; `serve` ended by signal N ends with 128 + N."""
 _SIGNALLED = "128+N  serve was ended by signal N (143: SIGTERM), after its drain"
 _HELP_COLUMN = 32
-_NARROWEST_COLUMN = 20
+_INDENT = "  "
 
 
 class HelpFormatter(argparse.HelpFormatter):
     """Flags of one option share a metavar, a switch and its opposite are one word, and no line passes the width.
 
-    A text is several paragraphs where empty lines part them; lines that begin with spaces stay as they are.
+    A text is several paragraphs where empty lines part them; lines that begin with spaces stay as they are. Three of
+    argparse's methods are replaced, none of its private attributes is used.
     """
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=_HELP_COLUMN)
-        self._action_max_length = _NARROWEST_COLUMN - 2
+        self._columns = shutil.get_terminal_size().columns - 2
+        super().__init__(prog, max_help_position=_HELP_COLUMN, width=self._columns)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings:
             return super()._format_action_invocation(action)
-        return ", ".join(_flags(action)) + self._values(action)
-
-    def _values(self, action: argparse.Action) -> str:
-        if action.nargs == 0:
-            return ""
-        return " " + self._format_args(action, self._get_default_metavar_for_optional(action))
-
-    def _format_action(self, action: argparse.Action) -> str:
-        shown = super()._format_action(action)
-        first, newline, rest = shown.partition("\n")
-        if len(first) <= self._width or not action.option_strings:
-            return shown
-        # One flag per line where they do not fit beside each other: no flag is ever broken at a hyphen.
-        indent = " " * self._current_indent
         flags = _flags(action)
-        lines = [indent + flag + "," for flag in flags[:-1]] + [indent + flags[-1] + self._values(action)]
-        return "\n".join(lines) + newline + rest
+        flags[-1] += _values(action)
+        joined = ", ".join(flags)
+        # One flag per line where they do not fit beside each other: no flag is ever broken at a hyphen.
+        return joined if len(_INDENT + joined) <= self._columns else f",\n{_INDENT}".join(flags)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(_filled(paragraph, width, indent) for paragraph in text.split("\n\n"))
@@ -63,13 +53,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**({"formatter_class": HelpFormatter} | keywords))
 
-    def format_help(self) -> str:
-        """The help; laid out by argparse's own formatter where `HelpFormatter` does not fit this Python's argparse."""
-        try:
-            return super().format_help()
-        except (AttributeError, TypeError):
-            self.formatter_class = argparse.RawDescriptionHelpFormatter
-            return super().format_help()
+
+def _values(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    value = action.metavar or ("{" + ",".join(action.choices) + "}" if action.choices else action.dest.upper())
+    return f" {value} [{value} ...]" if action.nargs == "+" else f" {value}"
 
 
 def _flags(action: argparse.Action) -> list[str]:
