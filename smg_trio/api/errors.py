@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from smg_trio.api.sse import data_event
 from smg_trio.core.errors import InvalidRequest, Overloaded, SmgError
-from smg_trio.core.heavy_json import MAX_DEPTH, check_counts, decode_heavy, is_heavy
+from smg_trio.core.heavy_json import MAX_DEPTH, check_counts, contains, decode_heavy, is_heavy
 
 _ENCODED_AT_ONCE = 1 << 20
 _SHOWN_MESSAGE_CHARS = 4_000
@@ -148,9 +148,9 @@ def load_json(body: bytes) -> dict[str, Any]:
         raise MalformedJson("The request body is not valid JSON: a number is too long.") from exc
     if not isinstance(loaded, dict):
         raise MalformedJson("The request body must be a JSON object.")
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and nests_deeper(loaded, MAX_DEPTH):
+    if (heavy or body.count(b"[") + body.count(b"{") > MAX_DEPTH) and nests_deeper(loaded, MAX_DEPTH):
         raise MalformedJson("The request body is nested too deeply.")
-    if b"\\ud" in body or b"\\uD" in body:
+    if contains(body, b"\\ud", b"\\uD") if heavy else b"\\ud" in body or b"\\uD" in body:
         _refuse_lone_surrogates(loaded)
     return loaded
 

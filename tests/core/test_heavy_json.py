@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from smg_trio.api.errors import MalformedJson, load_json
 from smg_trio.core import heavy_json
-from smg_trio.core.heavy_json import MAX_DEPTH, TooManyValues, check_counts, decode_heavy, is_heavy
+from smg_trio.core.heavy_json import MAX_DEPTH, TooManyValues, check_counts, contains, decode_heavy, is_heavy
 
 DECODER = json.JSONDecoder()
 VALUES = st.recursive(
@@ -162,3 +162,19 @@ def test_the_decoder_is_never_given_much_at_once(text: str) -> None:
     decoder = _WatchedDecoder()
     assert decode_heavy(text, decoder, MAX_DEPTH) == json.loads(text)
     assert decoder.longest < 1_000_000
+
+
+@given(st.binary(max_size=60), st.binary(min_size=1, max_size=4), st.binary(min_size=1, max_size=4), st.integers(4, 20))
+def test_a_word_is_found_across_the_border_of_two_pieces(body: bytes, one: bytes, other: bytes, piece: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heavy_json, "_COUNTED_AT_ONCE", piece)
+        assert contains(body, one, other) is (one in body or other in body)
+
+
+@pytest.mark.parametrize("filling", ["\\ud800", "x" * 30 + "\\uDFFF" + "y" * 30])
+def test_lone_surrogates_of_heavy_bodies_are_refused(filling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heavy_json, "_COUNTED_AT_ONCE", 16)
+    body = b'{"a": "' + b"z" * heavy_json.LIGHT_BYTES + filling.encode() + b'"}'
+    assert is_heavy(body)
+    with pytest.raises(MalformedJson, match="surrogate"):
+        load_json(body)
