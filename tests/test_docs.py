@@ -55,6 +55,19 @@ def test_flags_that_pages_name_exist() -> None:
         assert named - known - others == set(), page
 
 
+def test_flags_that_errors_logs_and_help_name_exist() -> None:
+    """Of the whole source, so comments and docstrings too."""
+    known = set(_flags(make_parser(serve=make_serve_parser(EngineProtocol.VLLM)))) | _flags_of_engines()
+    named = {
+        (flag, str(module.relative_to(ROOT)))
+        for module in (ROOT / "smg_trio").rglob("*.py")
+        for flag in _FLAG.findall(module.read_text())
+        if not flag.endswith("-") and flag != "--name"  # a prefix, a placeholder
+    }
+    assert len(named) > 100, "the texts are found"
+    assert {(flag, module) for flag, module in named if flag not in known} == set()
+
+
 def _flags_of_engines() -> set[str]:
     """Guides speak of the engines' flags too."""
     return {flag for file in (ROOT / "tests/launcher").glob("flags-*.txt") for flag in file.read_text().split()}
