@@ -18,7 +18,7 @@ INTRODUCTION = """\
 This page is made by `scripts/make_docs.py` from the code. A running gateway serves the same as an OpenAPI 3.1 document
 at `GET /openapi.json`.
 
-Fields that are not listed are accepted and ignored, or are rarer ones of vLLM's. `null` is the same as leaving a field
+Fields that are not listed are accepted and ignored. `null` is the same as leaving a field
 out. Where keys are set, everything but the endpoints marked *public* needs one: `Authorization: Bearer KEY`, or
 `x-api-key: KEY`. Every answer carries `x-request-id`, also one to a request that cannot be read. Bodies are JSON, and
 may be compressed: `Content-Encoding: gzip`, `deflate`, or `zstd` (Python 3.14, or the extra `zstd`).
@@ -124,9 +124,9 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(kind for one in schema["anyOf"] if (kind := _type(one))))
     if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"])
+        return ", ".join(f"`{value}`" for value in schema["enum"] if value is not None)
     if "const" in schema:
-        return f"`{schema['const']}`"
+        return f"`{json.dumps(schema['const'])}`"
     kinds = schema.get("type", "any")
     kinds = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if kind != "null"]
     if kinds == ["array"] and "items" in schema:

@@ -97,12 +97,12 @@ class LoraRequest:
 
 def parse_sleep(query: Mapping[str, str]) -> SleepRequest:
     """Read the query of ``/sleep``. Raises InvalidRequest naming the parameter."""
-    return SleepRequest(**read_fields(query, _SLEEP_READERS))
+    return SleepRequest(**read_fields(query, SLEEP_READERS))
 
 
 def parse_pause(query: Mapping[str, str]) -> PauseRequest:
     """Read the query of ``/pause``. Raises InvalidRequest naming the parameter."""
-    return PauseRequest(**read_fields(query, _PAUSE_READERS))
+    return PauseRequest(**read_fields(query, PAUSE_READERS))
 
 
 def parse_wake(tags: Sequence[str]) -> WakeRequest:
@@ -114,7 +114,7 @@ def parse_wake(tags: Sequence[str]) -> WakeRequest:
 
 def parse_cache_reset(query: Mapping[str, str]) -> CacheReset:
     """Read the query of ``/reset_prefix_cache``. Raises InvalidRequest naming the parameter."""
-    return CacheReset(**read_fields(query, _RESET_READERS))
+    return CacheReset(**read_fields(query, RESET_READERS))
 
 
 def parse_profile(body: bytes) -> ProfileRequest:
@@ -122,12 +122,12 @@ def parse_profile(body: bytes) -> ProfileRequest:
 
     Raises InvalidRequest naming the parameter.
     """
-    return ProfileRequest(**read_fields(load_json(body or b"{}"), _PROFILE_READERS))
+    return ProfileRequest(**read_fields(load_json(body or b"{}"), PROFILE_READERS))
 
 
 def parse_load_lora(body: bytes) -> LoraRequest:
     """Read the body of ``/v1/load_lora_adapter``. Raises InvalidRequest naming the parameter."""
-    found = read_fields(load_json(body), _LORA_READERS)
+    found = read_fields(load_json(body), LORA_READERS)
     for name in ("lora_name", "lora_path"):
         if name not in found:
             raise refuse(name, "is required")
@@ -143,7 +143,7 @@ def parse_load_lora(body: bytes) -> LoraRequest:
 
 def parse_unload_lora(body: bytes) -> LoraRequest:
     """Read the body of ``/v1/unload_lora_adapter``. Raises InvalidRequest naming the parameter."""
-    found = read_fields(load_json(body), _LORA_READERS)
+    found = read_fields(load_json(body), LORA_READERS)
     if "lora_name" not in found:
         raise refuse("lora_name", "is required")
     return LoraRequest(name=found["lora_name"], adapter_id=found.get("lora_int_id"))
@@ -242,16 +242,16 @@ def _body(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-_SLEEP_READERS: dict[str, Reader] = {"level": within(integer, 0, 2), "mode": one_of(PAUSE_MODES)}
-_PAUSE_READERS: dict[str, Reader] = {"mode": one_of(PAUSE_MODES), "clear_cache": boolean}
-_RESET_READERS: dict[str, Reader] = {"reset_running_requests": boolean, "reset_external": boolean}
-_PROFILE_READERS: dict[str, Reader] = {
+SLEEP_READERS: dict[str, Reader] = {"level": within(integer, 0, 2), "mode": one_of(PAUSE_MODES)}
+PAUSE_READERS: dict[str, Reader] = {"mode": one_of(PAUSE_MODES), "clear_cache": boolean}
+RESET_READERS: dict[str, Reader] = {"reset_running_requests": boolean, "reset_external": boolean}
+PROFILE_READERS: dict[str, Reader] = {
     "url": filled_string,
     "profile_prefix": filled_string,
     "delay_iterations": within(integer, 0),
     "max_iterations": within(integer, 0),
 }
-_LORA_READERS: dict[str, Reader] = {
+LORA_READERS: dict[str, Reader] = {
     "lora_name": filled_string,
     "lora_path": filled_string,
     "lora_int_id": within(integer, 1),

@@ -18,13 +18,13 @@ from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.parameters.sampling import SamplingFields, check_choices, choices, parse_sampling, shown_candidates
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
 
-_OWN_NAMES: Final = {
+OWN_NAMES: Final = {
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "no_stop_trim": "include_stop_str_in_output",
     "sampling_seed": "seed",
 }
-_OTHER_NAMES: Final = {other: own for own, other in _OWN_NAMES.items()}
+_OTHER_NAMES: Final = {other: own for own, other in OWN_NAMES.items()}
 _MEDIA: Final = ("image_data", "audio_data", "video_data", "input_embeds")
 
 
@@ -57,7 +57,7 @@ def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
         UnsupportedFeature: for media, embeddings as input and beam search.
     """
     obj = load_json(body)
-    found = read_fields(obj, _READERS)
+    found = read_fields(obj, READERS)
     for name in _MEDIA:
         if obj.get(name):
             raise UnsupportedFeature(f"'{name}' is not supported.", param=name)
@@ -111,7 +111,7 @@ def _sampling(
     logprobs: int | None,
     prompt_logprobs: int | None,
 ) -> SamplingFields:
-    fields = {_OWN_NAMES.get(name, name): value for name, value in parameters.items() if value is not None}
+    fields = {OWN_NAMES.get(name, name): value for name, value in parameters.items() if value is not None}
     fields |= {name: obj[name] for name in ("priority", "cache_salt", "kv_transfer_params") if name in obj}
     fields["prompt_logprobs"] = prompt_logprobs
     if isinstance(tag := fields.pop("structural_tag", None), str):
@@ -133,7 +133,7 @@ def _in_own_words(error: InvalidRequest, parameters: Mapping[str, Any]) -> Inval
     return InvalidRequest(error.message.replace(f"'{param}'", f"'{path}'"), param=path)
 
 
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "model": string,
     "stream": boolean,
     "rid": read_request_id,

@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document: made from the table of routes, with request bodies described in `openapi_bodies`.
+"""The OpenAPI 3.1 document: made from the table of routes and the tables that request bodies are read with.
 
-A described field may be given as `null`, which is the same as leaving it out. Fields that are not described are
-accepted and ignored, or are rarer ones of vLLM's.
+A field that is not required may be given as `null`, which is the same as leaving it out. Fields that are not described
+are accepted and ignored.
 """
 
 from __future__ import annotations

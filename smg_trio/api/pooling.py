@@ -110,7 +110,7 @@ def _pairs(obj: Mapping[str, Any], first: str, second: str, limits: RequestLimit
 
 
 def _pairs_request(obj: Mapping[str, Any], pairs: list[tuple[Scored, Scored]], limits: RequestLimits) -> PairsRequest:
-    found = read_fields(obj, _PAIR_READERS)
+    found = read_fields(obj, PAIR_READERS)
     settings = parse_sampling(pooling_settings(obj), limits, logprobs=None)
     instruction = found.pop("instruction", None)
     kwargs = found.pop("chat_template_kwargs", {})
@@ -190,7 +190,7 @@ def cosine_similarity(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 _SCORE_NAMES = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
-_PAIR_READERS: dict[str, Reader] = {
+PAIR_READERS: dict[str, Reader] = {
     "model": string,
     "request_id": read_request_id,
     "use_activation": boolean,

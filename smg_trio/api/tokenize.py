@@ -76,7 +76,7 @@ def parse_tokenize_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
         InvalidRequest: naming the parameter.
     """
     obj = load_json(body)
-    found = read_fields(obj, _READERS)
+    found = read_fields(obj, READERS)
     if (found.get("prompt") is None) == (obj.get("messages") is None):
         raise refuse("prompt", "exactly one of 'prompt' and 'messages' is required")
     if "prompt" in found:
@@ -194,7 +194,7 @@ def _tokens(obj: Mapping[str, Any]) -> list[Any]:
 _ids = array_of(token_id)
 _DUMPED_AT_ONCE = 32_768
 
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "model": string,
     "prompt": string,
     "add_special_tokens": boolean,

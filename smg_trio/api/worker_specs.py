@@ -18,10 +18,12 @@ from uuid import UUID
 from smg_trio.api.errors import error_headers, error_view, load_json
 from smg_trio.api.parameters.fields import (
     INT64_MAX,
+    described,
     filled_string,
     integer,
     mapping,
     number,
+    object_schema,
     one_of,
     read_fields,
     string,
@@ -77,7 +79,7 @@ def parse_worker_body(body: bytes) -> WorkerBody:
     loaded = load_json(body)
     if loaded.get("url") is None:
         raise InvalidRequest("missing field `url`", param="url")
-    found = read_fields(loaded, _BODY_FIELDS)
+    found = read_fields(loaded, BODY_READERS)
     _check_url(found["url"])
     models = found.pop("models", None)
     runtime = found.pop("runtime", None)
@@ -92,7 +94,7 @@ def parse_worker_body(body: bytes) -> WorkerBody:
 
 def parse_worker_patch(body: bytes) -> WorkerPatch:
     """The body of ``PATCH /workers/{id}``. Raises InvalidRequest."""
-    return WorkerPatch(**read_fields(load_json(body), _PATCH_FIELDS))
+    return WorkerPatch(**read_fields(load_json(body), PATCH_READERS))
 
 
 def parse_worker_id(worker_id: str) -> str:
@@ -232,10 +234,12 @@ def _check_url(url: str) -> None:
         raise InvalidRequest(error.problem, param="url") from None
 
 
+@described({"type": "object", "additionalProperties": {"type": "string"}})
 def _labels(value: Any, param: str) -> dict[str, str]:
     return {key: string(item, f"{param}.{key}") for key, item in mapping(value, param).items()}
 
 
+@described({"type": "array", "items": {"type": "object"}})
 def _first_model(value: Any, param: str) -> str | None:
     if not isinstance(value, list):
         raise InvalidRequest(f"Invalid value for '{param}': expected an array.", param=param)
@@ -245,6 +249,7 @@ def _first_model(value: Any, param: str) -> str | None:
     return filled_string(card.get("id"), f"{param}[0].id")
 
 
+@described({"type": "boolean"})
 def _strict_boolean(value: Any, param: str) -> bool:
     if isinstance(value, bool):
         return value
@@ -253,7 +258,7 @@ def _strict_boolean(value: Any, param: str) -> bool:
 
 _count = within(integer, 1, INT64_MAX)
 _seconds = within(number, above=0)
-_HEALTH_FIELDS = {
+_HEALTH_READERS = {
     "failure_threshold": _count,
     "success_threshold": _count,
     "check_interval_secs": _seconds,
@@ -261,8 +266,8 @@ _HEALTH_FIELDS = {
     "disable_health_check": _strict_boolean,
     "drain_settle_secs": within(number, 0),
 }
-_OVERLOAD_FIELDS = {"waiting_requests": _count, "token_usage": within(number, maximum=1, above=0)}
-_BREAKER_FIELDS = {
+_OVERLOAD_READERS = {"waiting_requests": _count, "token_usage": within(number, maximum=1, above=0)}
+_BREAKER_READERS = {
     "cb_failure_threshold": _count,
     "cb_success_threshold": _count,
     "cb_timeout_duration_secs": _seconds,
@@ -271,30 +276,33 @@ _BREAKER_FIELDS = {
 }
 
 
+@described(object_schema(_HEALTH_READERS))
 def _health(value: Any, param: str) -> HealthOverrides:
-    return HealthOverrides(**read_fields(mapping(value, param), _HEALTH_FIELDS, f"{param}."))
+    return HealthOverrides(**read_fields(mapping(value, param), _HEALTH_READERS, f"{param}."))
 
 
+@described(object_schema(_OVERLOAD_READERS))
 def _overload(value: Any, param: str) -> OverloadOverrides:
-    return OverloadOverrides(**read_fields(mapping(value, param), _OVERLOAD_FIELDS, f"{param}."))
+    return OverloadOverrides(**read_fields(mapping(value, param), _OVERLOAD_READERS, f"{param}."))
 
 
+@described(object_schema(_BREAKER_READERS))
 def _resilience(value: Any, param: str) -> BreakerOverrides:
-    found = read_fields(mapping(value, param), _BREAKER_FIELDS, f"{param}.")
+    found = read_fields(mapping(value, param), _BREAKER_READERS, f"{param}.")
     disabled = found.pop("disable_circuit_breaker", None)
     return BreakerOverrides(disabled=disabled, **{name.removeprefix("cb_"): value for name, value in found.items()})
 
 
 _runtime_type = one_of(RUNTIME_TYPES)
-_PATCH_FIELDS = {
+PATCH_READERS = {
     "priority": within(integer, 0),
     "cost": within(number, 0),
     "labels": _labels,
     "api_key": string,
     "health": _health,
 }
-_BODY_FIELDS = {
-    **_PATCH_FIELDS,
+BODY_READERS = {
+    **PATCH_READERS,
     "url": string,
     "runtime_type": _runtime_type,
     "runtime": _runtime_type,

@@ -110,7 +110,7 @@ def count_tokens_body(input_tokens: int) -> bytes:
 
 
 def _chat(obj: Mapping[str, Any], sampling: SamplingFields, thinking: _Thinking, limits: RequestLimits) -> ChatRequest:
-    found = read_fields(obj, _READERS)
+    found = read_fields(obj, READERS)
     check_template(found, limits)
     if found.get("model") is None:
         raise refuse("model", "is required")
@@ -207,7 +207,7 @@ def _thinking(obj: Mapping[str, Any]) -> _Thinking:
     return _Thinking(budget=budget, template_kwargs={"enable_thinking": True, "thinking": True}, shown=shown)
 
 
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "model": filled_string,
     "stream": boolean,
     "chat_template_kwargs": mapping,

@@ -14,7 +14,19 @@ from typing import Any, NamedTuple
 
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.pooled_prompts import PoolingAnswer, PoolingRequest, list_body, pooling_request
-from smg_trio.api.parameters.fields import INT64_MAX, Reader, describe, mapping, one_of, read_fields, refuse
+from smg_trio.api.parameters.fields import (
+    INT64_MAX,
+    Reader,
+    describe,
+    described,
+    integer,
+    mapping,
+    object_schema,
+    one_of,
+    read_fields,
+    refuse,
+    within,
+)
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 
 _ENDIANNESS = {"native": "=", "little": "<", "big": ">"}
@@ -57,7 +69,7 @@ def parse_embeddings_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS
         UnsupportedFeature: for media.
     """
     obj = load_json(body)
-    found = read_fields(obj, _READERS)
+    found = read_fields(obj, READERS)
     chunk_size = found.get("late_chunking_params")
     if chunk_size is not None:
         return EmbeddingsRequest(inputs=_late_chunking(obj, found, limits, chunk_size))
@@ -83,6 +95,7 @@ def _late_chunking(
     return replace(asked, pooling=replace(asked.pooling, late_chunking=chunk_size))
 
 
+@described(object_schema({"chunk_size": within(integer, 1)}, ("chunk_size",)))
 def _chunk_size(value: Any, param: str) -> int:
     for name in mapping(value, param):
         if name != "chunk_size":
@@ -129,7 +142,7 @@ def packed(vector: Sequence[float], byte_order: str) -> str:
     return b64encode(struct.pack(f"{byte_order}{len(vector)}f", *vector)).decode("ascii")
 
 
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "encoding_format": one_of(("float", "base64")),
     "embed_dtype": one_of(("float32",)),
     "endianness": one_of(_ENDIANNESS),

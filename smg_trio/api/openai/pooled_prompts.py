@@ -52,7 +52,7 @@ def pooling_request(obj: Mapping[str, Any], limits: RequestLimits, task: str) ->
         InvalidRequest: naming the parameter.
         UnsupportedFeature: for media.
     """
-    found = read_fields(obj, _READERS)
+    found = read_fields(obj, READERS)
     if "normalize" in obj:
         raise refuse("normalize", "was removed; use 'use_activation' instead")
     pooling = PoolingParams(task=task, dimensions=found.get("dimensions"), use_activation=found.get("use_activation"))
@@ -74,7 +74,7 @@ def pooling_request(obj: Mapping[str, Any], limits: RequestLimits, task: str) ->
 
 def pooling_settings(obj: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request that `parse_sampling` reads."""
-    return {name: obj[name] for name in _SETTINGS if name in obj}
+    return {name: obj[name] for name in SETTINGS if name in obj}
 
 
 def pooling_usage(prompt_tokens: int) -> dict[str, Any]:
@@ -100,8 +100,8 @@ def list_body(answer: PoolingAnswer, data: Sequence[Mapping[str, Any]]) -> bytes
     return encode_text(dump(value))
 
 
-_SETTINGS = ("truncate_prompt_tokens", "truncation_side", "priority", "cache_salt")
-_READERS: dict[str, Reader] = {
+SETTINGS = ("truncate_prompt_tokens", "truncation_side", "priority", "cache_salt")
+READERS: dict[str, Reader] = {
     "model": string,
     "request_id": read_request_id,
     "dimensions": within(integer, 1),

@@ -7,11 +7,14 @@ is the same as an absent key, and unknown keys are ignored, as vLLM's server doe
 Numbers are read as generously as vLLM's request models read them (pydantic's lax mode): ``5.0`` and
 ``"5"`` are integers, ``"0.5"`` is a number, ``"true"`` and ``1`` are booleans. One difference on purpose:
 a boolean is not a number.
+
+What a reader takes is also known as a JSON schema (`schema_of`), which the OpenAPI document is made from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -20,12 +23,27 @@ from smg_trio.core.heavy_json import weight
 
 T = TypeVar("T")
 Reader = Callable[[Any, str], Any]
+R = TypeVar("R", bound=Reader)
+Schema = dict[str, Any]
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 _SHOWN_CHARS = 48
 _TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
 _FALSE_WORDS = frozenset({"false", "f", "no", "n", "off", "0"})
+
+
+_SCHEMAS: dict[Reader, Schema] = {}
+
+
+def described(schema: Schema) -> Callable[[R], R]:
+    """Decorator of a reader that is defined once: the JSON schema of what it takes."""
+
+    def register(reader: R) -> R:
+        _SCHEMAS[reader] = schema
+        return reader
+
+    return register
 
 
 def refuse(param: str, problem: str) -> InvalidRequest:
@@ -47,6 +65,7 @@ def describe(value: object) -> str:
     return shown if len(shown) <= _SHOWN_CHARS else f"{shown[:_SHOWN_CHARS]}…"
 
 
+@described({"type": "integer"})
 def integer(value: Any, param: str) -> int:
     """An integer of 64 bits (what the engine's wire can carry)."""
     number = value if type(value) is int else _lax_int(value)
@@ -71,6 +90,7 @@ def _lax_int(value: object) -> int | None:
         return None
 
 
+@described({"type": "number"})
 def number(value: Any, param: str) -> float:
     """A finite number."""
     if type(value) is not float:
@@ -89,6 +109,7 @@ def _lax_float(value: object, param: str) -> float:
     raise refuse(param, f"expected a number, got {describe(value)}")
 
 
+@described({"type": "boolean"})
 def boolean(value: Any, param: str) -> bool:
     """A boolean, or one of the words and numbers that stand for one."""
     if type(value) is bool:
@@ -104,6 +125,7 @@ def boolean(value: Any, param: str) -> bool:
     raise refuse(param, f"expected a boolean, got {describe(value)}")
 
 
+@described({"type": "string"})
 def string(value: Any, param: str) -> str:
     """A string; numbers are not turned into text."""
     if isinstance(value, str):
@@ -111,6 +133,7 @@ def string(value: Any, param: str) -> str:
     raise refuse(param, f"expected a string, got {describe(value)}")
 
 
+@described({"type": "string", "minLength": 1})
 def filled_string(value: Any, param: str) -> str:
     """A string that is not empty."""
     if not string(value, param):
@@ -118,6 +141,7 @@ def filled_string(value: Any, param: str) -> str:
     return str(value)
 
 
+@described({"type": "object"})
 def mapping(value: Any, param: str) -> dict[str, Any]:
     """An object."""
     if isinstance(value, dict):
@@ -125,6 +149,7 @@ def mapping(value: Any, param: str) -> dict[str, Any]:
     raise refuse(param, f"expected an object, got {describe(value)}")
 
 
+@described({"type": "array"})
 def array(value: Any, param: str) -> list[Any]:
     """An array."""
     if isinstance(value, list):
@@ -134,14 +159,14 @@ def array(value: Any, param: str) -> list[Any]:
 
 def array_of(reader: Callable[[Any, str], T], *, maximum: int | None = None) -> Callable[[Any, str], list[T]]:
     """Reader of an array whose items ``reader`` reads; at most ``maximum`` items."""
+    return partial(_read_array, reader, maximum)
 
-    def read(value: Any, param: str) -> list[T]:
-        items = array(value, param)
-        if maximum is not None and len(items) > maximum:
-            raise refuse(param, f"at most {maximum} items are allowed, got {len(items)}")
-        return [reader(item, f"{param}[{index}]") for index, item in enumerate(items)]
 
-    return read
+def _read_array(reader: Callable[[Any, str], T], maximum: int | None, value: Any, param: str) -> list[T]:
+    items = array(value, param)
+    if maximum is not None and len(items) > maximum:
+        raise refuse(param, f"at most {maximum} items are allowed, got {len(items)}")
+    return [reader(item, f"{param}[{index}]") for index, item in enumerate(items)]
 
 
 def within(
@@ -152,33 +177,35 @@ def within(
     above: float | None = None,
 ) -> Reader:
     """Reader of a number in ``minimum..maximum`` (inclusive), or strictly ``above`` a bound."""
+    return partial(_read_within, reader, minimum, maximum, above)
 
-    def read(value: Any, param: str) -> Any:
-        found = reader(value, param)
-        if minimum is not None and found < minimum:
-            raise refuse(param, f"must be at least {minimum:g}, got {describe(found)}")
-        if maximum is not None and found > maximum:
-            raise refuse(param, f"must be at most {maximum:g}, got {describe(found)}")
-        if above is not None and found <= above:
-            raise refuse(param, f"must be greater than {above:g}, got {describe(found)}")
-        return found
 
-    return read
+def _read_within(
+    reader: Reader, minimum: float | None, maximum: float | None, above: float | None, value: Any, param: str
+) -> Any:
+    found = reader(value, param)
+    if minimum is not None and found < minimum:
+        raise refuse(param, f"must be at least {minimum:g}, got {describe(found)}")
+    if maximum is not None and found > maximum:
+        raise refuse(param, f"must be at most {maximum:g}, got {describe(found)}")
+    if above is not None and found <= above:
+        raise refuse(param, f"must be greater than {above:g}, got {describe(found)}")
+    return found
 
 
 def one_of(words: Iterable[str]) -> Callable[[Any, str], str]:
     """Reader of a string out of a closed list."""
-    allowed = tuple(words)
-
-    def read(value: Any, param: str) -> str:
-        if isinstance(value, str) and value in allowed:
-            return value
-        listed = ", ".join(f"'{word}'" for word in allowed)
-        raise refuse(param, f"must be one of {listed}, got {describe(value)}")
-
-    return read
+    return partial(_read_one_of, tuple(words))
 
 
+def _read_one_of(allowed: tuple[str, ...], value: Any, param: str) -> str:
+    if isinstance(value, str) and value in allowed:
+        return value
+    listed = ", ".join(f"'{word}'" for word in allowed)
+    raise refuse(param, f"must be one of {listed}, got {describe(value)}")
+
+
+@described({"type": "integer", "minimum": 0})
 def token_id(value: Any, param: str) -> int:
     """A token id >= 0; whether the vocabulary has it is checked where the vocabulary is known."""
     found = integer(value, param)
@@ -220,8 +247,46 @@ def wire_safe(value: Any, param: str) -> Any:
     return value
 
 
+@described({"type": "object"})
 def wire_mapping(value: Any, param: str) -> dict[str, Any]:
     """An object that msgpack can carry."""
     if weight(mapping(value, param), MAX_PASSED_THROUGH) > MAX_PASSED_THROUGH:
         raise refuse(param, f"at most {MAX_PASSED_THROUGH} characters are allowed")
     return dict(wire_safe(value, param))
+
+
+def schema_of(reader: Reader) -> Schema:
+    """What a reader takes, as a JSON schema; empty (any value) where that is not described."""
+    if not isinstance(reader, partial):
+        return _SCHEMAS.get(reader, {})
+    if reader.func is _read_one_of:
+        return {"enum": list(reader.args[0])}
+    if reader.func is _read_array:
+        items, maximum = reader.args
+        return {"type": "array", "items": schema_of(items), **_given(maxItems=maximum)}
+    number_, minimum, maximum, above = reader.args
+    return {**schema_of(number_), **_given(minimum=minimum, maximum=maximum, exclusiveMinimum=above)}
+
+
+def _given(**keywords: float | None) -> Schema:
+    return {name: value for name, value in keywords.items() if value is not None}
+
+
+def object_schema(readers: Mapping[str, Reader], required: Iterable[str] = (), **others: Schema) -> Schema:
+    """The JSON schema of an object whose fields these readers read, and others; what is not required may be null."""
+    needed = tuple(required)
+    fields = {**others, **{name: schema_of(reader) for name, reader in readers.items()}, **others}
+    names = [*needed, *(name for name in fields if name not in needed)]
+    properties = {name: fields[name] if name in needed else _or_null(fields[name]) for name in names}
+    return {"type": "object", "required": list(needed), "properties": properties}
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    if "type" not in schema:
+        return schema
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return {**schema, "type": [*kinds, "null"]}

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from smg_trio.api.parameters.constraints import parse_structured_output
 from smg_trio.api.parameters.fields import (
-    INT64_MIN,
     Reader,
     array_of,
     boolean,
     describe,
+    described,
     filled_string,
     integer,
     mapping,
     number,
+    object_schema,
     one_of,
     read_fields,
     refuse,
+    schema_of,
     token_id,
     wire_mapping,
     within,
@@ -130,7 +132,7 @@ def parse_sampling(
         InvalidRequest: naming the field that is out of bounds.
         UnsupportedFeature: for beam search.
     """
-    found = read_fields(obj, _READERS)
+    found = read_fields(obj, READERS)
     found.pop("use_beam_search", None)
     found["logprobs"] = _bounded_logprobs(logprobs, logprobs_param, limits)
     if logprobs is not None and (ids := found.get("logprob_token_ids")):
@@ -190,6 +192,7 @@ def shown_candidates(sampling: SamplingFields, asked: int) -> int:
     return asked if sampling.logprob_token_ids is None else -1
 
 
+@described({"type": "integer", "minimum": -1})
 def candidates(value: Any, param: str) -> int:
     """A number of logprob candidates: >= 0, or -1 for the whole vocabulary."""
     found = integer(value, param)
@@ -200,8 +203,7 @@ def candidates(value: Any, param: str) -> int:
 
 def choices(value: Any, limits: RequestLimits) -> int:
     """``n``: how many choices per prompt."""
-    reader = within(integer, 1, limits.max_n)
-    return 1 if value is None else int(reader(value, "n"))
+    return 1 if value is None else int(within(integer, 1, limits.max_n)(value, "n"))
 
 
 def check_choices(prompts: int, n: int, limits: RequestLimits) -> None:
@@ -210,21 +212,30 @@ def check_choices(prompts: int, n: int, limits: RequestLimits) -> None:
         raise refuse("n", f"{prompts} prompts with n={n} are more than the {limits.max_choices} answers allowed")
 
 
+_from_minus_1 = within(integer, -1)
+
+
+@described(schema_of(_from_minus_1))
 def _top_k(value: Any, param: str) -> int:
     # More than any vocabulary is the same as off; the engine keeps it in 32 bits.
-    return max(0, min(int(within(integer, -1)(value, param)), _MAX_TOP_K))
+    return max(0, min(int(_from_minus_1(value, param)), _MAX_TOP_K))
 
 
+@described({"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS})
+def _stop_string(value: Any, param: str) -> str:
+    return _short_string(value, param, MAX_STOP_CHARS)
+
+
+_stop_strings = array_of(_stop_string)
+
+
+@described({"anyOf": [schema_of(_stop_string), schema_of(_stop_strings)]})
 def _stop(value: Any, param: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (_stop_string(value, param),)
     if not isinstance(value, list):
         raise refuse(param, f"expected a string or an array of strings, got {describe(value)}")
-    return tuple(array_of(_stop_string)(value, param))
-
-
-def _stop_string(value: Any, param: str) -> str:
-    return _short_string(value, param, MAX_STOP_CHARS)
+    return tuple(_stop_strings(value, param))
 
 
 def _short_string(value: Any, param: str, limit: int) -> str:
@@ -233,10 +244,15 @@ def _short_string(value: Any, param: str, limit: int) -> str:
     return str(value)
 
 
+_id_list = array_of(token_id, maximum=MAX_TOKEN_IDS)
+
+
+@described(schema_of(_id_list))
 def _token_ids(value: Any, param: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(array_of(token_id, maximum=MAX_TOKEN_IDS)(value, param)))
+    return tuple(dict.fromkeys(_id_list(value, param)))
 
 
+@described({**schema_of(_id_list), "minItems": 1})
 def _allowed_token_ids(value: Any, param: str) -> tuple[int, ...]:
     allowed = _token_ids(value, param)
     if not allowed:
@@ -244,18 +260,28 @@ def _allowed_token_ids(value: Any, param: str) -> tuple[int, ...]:
     return allowed
 
 
+_short_id_list = array_of(token_id, maximum=MAX_LOGPROB_TOKEN_IDS)
+
+
+@described(schema_of(_short_id_list))
 def _logprob_token_ids(value: Any, param: str) -> tuple[int, ...] | None:
-    return tuple(dict.fromkeys(array_of(token_id, maximum=MAX_LOGPROB_TOKEN_IDS)(value, param))) or None
+    return tuple(dict.fromkeys(_short_id_list(value, param))) or None
 
 
-def _bad_words(value: Any, param: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(array_of(_bad_word, maximum=MAX_BAD_WORDS)(value, param)))
-
-
+@described({"type": "string", "minLength": 1, "maxLength": MAX_BAD_WORD_CHARS})
 def _bad_word(value: Any, param: str) -> str:
     return _short_string(value, param, MAX_BAD_WORD_CHARS)
 
 
+_bad_word_list = array_of(_bad_word, maximum=MAX_BAD_WORDS)
+
+
+@described(schema_of(_bad_word_list))
+def _bad_words(value: Any, param: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_bad_word_list(value, param)))
+
+
+@described({"type": "object", "additionalProperties": {"type": "number"}})
 def _logit_bias(value: Any, param: str) -> dict[int, float] | None:
     biases = {}
     if len(mapping(value, param)) > MAX_TOKEN_IDS:
@@ -265,6 +291,7 @@ def _logit_bias(value: Any, param: str) -> dict[int, float] | None:
     return biases or None
 
 
+@described({"type": "integer", "minimum": -1})
 def _thinking_token_budget(value: Any, param: str) -> int | None:
     # vLLM is strict here: no text, no 5.0.
     if type(value) is not int or value < -1:
@@ -273,11 +300,13 @@ def _thinking_token_budget(value: Any, param: str) -> int | None:
     return None if budget == -1 else budget
 
 
+@described({"type": "integer"})
 def _seed(value: Any, param: str) -> int | None:
     seed = integer(value, param)
     return None if seed == -1 else seed  # vLLM: -1 means unseeded
 
 
+@described({"type": "string", "minLength": 1, "maxLength": _MAX_SALT_CHARS})
 def _cache_salt(value: Any, param: str) -> str:
     salt = filled_string(value, param)
     if len(salt) > _MAX_SALT_CHARS or not _SALT_FORBIDDEN.isdisjoint(salt):
@@ -290,6 +319,7 @@ _REPETITION_READERS: dict[str, Reader] = dict.fromkeys(
 )
 
 
+@described(object_schema(_REPETITION_READERS))
 def _repetition_detection(value: Any, param: str) -> RepetitionDetection | None:
     found = read_fields(mapping(value, param), _REPETITION_READERS, prefix=f"{param}.")
     largest = found.get("max_pattern_size", 0)
@@ -302,12 +332,13 @@ def _repetition_detection(value: Any, param: str) -> RepetitionDetection | None:
     return RepetitionDetection(**found)
 
 
+@described({"const": False})
 def _no_beam_search(value: Any, param: str) -> None:
     if boolean(value, param):
         raise UnsupportedFeature("'use_beam_search' is not supported: engine cores do not search.", param=param)
 
 
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "temperature": within(number, 0, 2),
     "top_p": within(number, None, 1, above=0),
     "top_k": _top_k,
@@ -337,7 +368,7 @@ _READERS: dict[str, Reader] = {
     "kv_transfer_params": wire_mapping,
     "ec_transfer_params": wire_mapping,
     "vllm_xargs": wire_mapping,
-    "priority": within(integer, INT64_MIN),
+    "priority": integer,
     "cache_salt": _cache_salt,
     "use_beam_search": _no_beam_search,
 }

@@ -19,6 +19,7 @@ from smg_trio.api.parameters.fields import (
     Reader,
     array_of,
     boolean,
+    described,
     filled_string,
     mapping,
     one_of,
@@ -94,7 +95,7 @@ def parse_chat_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) -> C
 
 def chat_request_from(obj: Mapping[str, Any], limits: RequestLimits = DEFAULT_LIMITS) -> ChatRequest:
     """Validate a chat body that is already JSON."""
-    found = {"model": "", **read_fields(obj, _READERS)}
+    found = {"model": "", **read_fields(obj, READERS)}
     found.update(read_stream(obj, found))
     refuse_media_options(obj)
     settle_request_id(found)
@@ -134,7 +135,7 @@ def read_stream(obj: Mapping[str, Any], found: dict[str, Any]) -> dict[str, Any]
         return {}
     if not found.get("stream"):
         raise refuse("stream_options", "is only allowed when 'stream' is true")
-    return read_fields(options, _STREAM_READERS, prefix="stream_options.")
+    return read_fields(options, STREAM_READERS, prefix="stream_options.")
 
 
 def check_logprob_extras(sampling: SamplingFields, stream: bool) -> None:
@@ -176,6 +177,7 @@ def check_template(found: dict[str, Any], limits: RequestLimits) -> None:
         raise refuse("chat_template_kwargs.chat_template", "templates from requests are not trusted by this server")
 
 
+@described({"type": "string", "minLength": 1, "maxLength": _MAX_ID_CHARS})
 def read_request_id(value: Any, param: str) -> str:
     """A client's own request id: printable ASCII (it comes back in headers), at most 256 characters."""
     found = filled_string(value, param)
@@ -184,8 +186,8 @@ def read_request_id(value: Any, param: str) -> str:
     return found
 
 
-_STREAM_READERS: dict[str, Reader] = {"include_usage": boolean, "continuous_usage_stats": boolean}
-_READERS: dict[str, Reader] = {
+STREAM_READERS: dict[str, Reader] = {"include_usage": boolean, "continuous_usage_stats": boolean}
+READERS: dict[str, Reader] = {
     "model": string,
     "stream": boolean,
     "logprobs": boolean,

@@ -18,7 +18,7 @@ from smg_trio.api.openai.chat.request import (
     refuse_media_options,
     settle_request_id,
 )
-from smg_trio.api.parameters.fields import INT64_MAX, Reader, boolean, describe, read_fields, refuse, string
+from smg_trio.api.parameters.fields import INT64_MAX, Reader, boolean, describe, described, read_fields, refuse, string
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.parameters.sampling import (
     SamplingFields,
@@ -73,7 +73,7 @@ def parse_completion_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS
         UnsupportedFeature: for ``suffix``, ``prompt_embeds`` and beam search.
     """
     obj = load_json(body)
-    found = {"model": "", **read_fields(obj, _READERS)}
+    found = {"model": "", **read_fields(obj, READERS)}
     found.update(read_stream(obj, found))
     refuse_media_options(obj)
     settle_request_id(found)
@@ -145,13 +145,14 @@ def _token_ids(value: Any, param: str) -> list[int]:
     return value
 
 
+@described({"type": ["integer", "boolean"], "minimum": -1})
 def _logprobs(value: Any, param: str) -> int | None:
     if isinstance(value, bool):  # chat's spelling
         return 1 if value else None
     return candidates(value, param)
 
 
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "model": string,
     "stream": boolean,
     "logprobs": _logprobs,

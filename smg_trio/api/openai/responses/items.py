@@ -18,6 +18,7 @@ from smg_trio.api.parameters.fields import (
     array,
     array_of,
     describe,
+    described,
     filled_string,
     mapping,
     one_of,
@@ -86,6 +87,7 @@ def resolve_references(items: Sequence[Item], known: Mapping[str, Item], param: 
     return resolved
 
 
+@described({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": _MAX_METADATA})
 def read_metadata(value: Any, param: str) -> dict[str, str]:
     """OpenAI's metadata: at most 16 texts of at most 512 characters, under keys of at most 64."""
     pairs = mapping(value, param)

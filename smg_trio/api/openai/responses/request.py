@@ -24,9 +24,11 @@ from smg_trio.api.parameters.fields import (
     Reader,
     array_of,
     boolean,
+    described,
     filled_string,
     integer,
     mapping,
+    object_schema,
     one_of,
     read_fields,
     refuse,
@@ -165,7 +167,7 @@ def responses_request_from(
     obj: Mapping[str, Any], limits: RequestLimits = DEFAULT_LIMITS, make_id: MakeId = make_item_id
 ) -> ResponsesRequest:
     """Validate a Responses body that is already JSON."""
-    found = read_fields(obj, _READERS)
+    found = read_fields(obj, READERS)
     _check_combinations(obj, found)
     check_template(found, limits)
     refuse_media_options(obj)
@@ -248,15 +250,26 @@ def _sampling(
     return replace(sampling, structured_output=format_)
 
 
+_TEXT_READERS: dict[str, Reader] = {"format": mapping, "verbosity": one_of(("low", "medium", "high"))}
+_REASONING_READERS: dict[str, Reader] = {
+    "effort": one_of(EFFORTS),
+    "summary": one_of(("auto", "concise", "detailed")),
+    "generate_summary": one_of(("auto", "concise", "detailed")),
+}
+
+
+@described(object_schema(_TEXT_READERS))
 def _text(value: Any, param: str) -> dict[str, Any]:
     return {**mapping(value, param), **read_fields(value, _TEXT_READERS, prefix=f"{param}.")}
 
 
+@described(object_schema(_REASONING_READERS))
 def _reasoning(value: Any, param: str) -> dict[str, Any]:
     found = read_fields(mapping(value, param), _REASONING_READERS, prefix=f"{param}.")
     return {"effort": None, "summary": None, **found}
 
 
+@described({"type": ["string", "object"], "minLength": 1})
 def _conversation(value: Any, param: str) -> str:
     if isinstance(value, dict):
         return filled_string(value.get("id"), f"{param}.id")
@@ -290,13 +303,7 @@ def _shown(obj: Mapping[str, Any], found: Mapping[str, Any], tools: OfferedTools
 
 
 _NOT_SAMPLING = frozenset({"max_tokens", "max_completion_tokens", "response_format", "logprobs", "text", "input"})
-_TEXT_READERS: dict[str, Reader] = {"format": mapping, "verbosity": one_of(("low", "medium", "high"))}
-_REASONING_READERS: dict[str, Reader] = {
-    "effort": one_of(EFFORTS),
-    "summary": one_of(("auto", "concise", "detailed")),
-    "generate_summary": one_of(("auto", "concise", "detailed")),
-}
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "model": string,
     "background": boolean,
     "chat_template_kwargs": mapping,

@@ -54,7 +54,7 @@ def parse_page(query: Mapping[str, str]) -> PageRequest:
     Raises:
         InvalidRequest: naming the parameter.
     """
-    found = read_fields(query, _PAGE_READERS)
+    found = read_fields(query, PAGE_READERS)
     newest_first = found.pop("order", "desc") == "desc"
     return PageRequest(newest_first=newest_first, **found)
 
@@ -219,7 +219,7 @@ def _index_of(items: Sequence[Item], item_id: str, param: str) -> int:
     raise refuse(param, f"no item with the id '{item_id}' was found")
 
 
-_PAGE_READERS: dict[str, Reader] = {
+PAGE_READERS: dict[str, Reader] = {
     "after": filled_string,
     "limit": within(integer, 1, 100),
     "order": one_of(("asc", "desc")),
