@@ -1,26 +1,34 @@
-"""Streams without pause through a whole gateway and checks every token, every abort and the gateway's memory.
+"""Loads gateways with clients whose every response is checked, and looks for what is left behind.
 
-    python scripts/soak.py [--seconds 60] [--streams 20] [--step-ms 10] [--protocol vllm] [--hang-up-every 10]
+    python scripts/soak.py [--profile streams|mixed] [--seconds S] [--clients N] [--protocol vllm|tokenspeed]
 
-The gateway runs in a process of its own (``launch``); the fake engine and the clients run in this one. What the
-engine says follows from a request's seed by a formula, so that a lost, doubled or swapped token is seen at once; every
-so many streams are left by their client in the middle. Exit code 0: every token came once and in order, no
-stream but those that were left has been aborted, nothing is in flight at the end, and memory has not grown by more than
-``--max-growth-mb``.
+One gateway per engine protocol, each in a process of its own (``launch``), whose fake engines run here and say a
+formula of a request's seed, so that a lost, doubled or foreign token is seen.
+
+``streams`` (a minute): streams without pause at one worker, of which some are left in the middle. Each request must
+reach the engine once, and only those that were left may be aborted.
+
+``mixed`` (half an hour): clients also ask for several choices, call tools, read slowly, send nonsense and heavy bodies,
+and talk over WebSockets to two workers; every so often an engine is killed and comes back. No request may fail that the
+death of an engine does not explain.
+
+Exit code 0: every response was right, memory is flat after the first fifth, and at the end nothing is in flight and
+descriptors, threads and tasks are as many as before.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from random import Random
+from statistics import linear_regression, median
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -28,261 +36,322 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from scripts.disorder.formula import FormulaScript
+from scripts.disorder.traffic import Account, Traffic
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.outputs import FinishReason
 from smg_trio.testing.demo import DEMO_MODEL
 from smg_trio.testing.options import EngineOptions
-from smg_trio.testing.script import Ending
 from smg_trio.testing.zmq_engine import zmq_engine
 from smg_trio.text.model_files import load_model_text
 from smg_trio.wire.addresses import parse_worker_url
 
 if TYPE_CHECKING:
-    from smg_trio.testing.commands import EngineRequest
     from smg_trio.testing.fake_engine import FakeEngine
     from smg_trio.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
-LENGTH = Ending(FinishReason.LENGTH)
-START_LIMIT_S = 30.0
-END_LIMIT_S = 10.0
-WORDS = 1400
-"""Ids below are ordinary tokens of the demo model, bytes that are no whole characters among them."""
+START_LIMIT_S = 60.0
+QUIET_LIMIT_S = 30.0
+SMALL_CACHE = ("--tokenizer-cache-l1-max-memory", "4000000")
+"""The default, 32 MB, takes longer to fill than a soak to warm up."""
+SAMPLES = 200
 
 
-def token_of(seed: int, position: int) -> int:
-    """The token at a position of the stream with that seed."""
-    return (seed * 389 + position * 7 + position * position % 11) % WORDS
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A kind of load, and what the options are by default.
+
+    Attributes:
+        kinds: of requests, see `Traffic`; none: all.
+        kill_every: mean seconds between two deaths of engines; 0: none.
+        max_growth_mb: memory a gateway may gain after the first fifth.
+        judged_after_s: memory is not judged in shorter runs: what heavy bodies leave behind for a while is more than
+            any leak.
+    """
+
+    protocols: tuple[EngineProtocol, ...]
+    kinds: tuple[str, ...]
+    workers: int
+    seconds: float
+    clients: int
+    kill_every: float
+    max_growth_mb: float
+    judged_after_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class FormulaScript:
-    """Says `token_of` its request's seed, for ever."""
-
-    ending: Ending = LENGTH
-
-    def ticks(self, request: EngineRequest) -> Iterator[Sequence[int]]:
-        """One token per tick."""
-        seed, position = request.seed or 0, 0
-        while True:
-            yield (token_of(seed, position),)
-            position += 1
+PROFILES = {
+    "streams": Profile(
+        protocols=(EngineProtocol.VLLM,), kinds=("stream", "left"), workers=1, seconds=60.0, clients=20, kill_every=0.0,
+        max_growth_mb=8.0, judged_after_s=0.0,
+    ),
+    "mixed": Profile(
+        protocols=tuple(EngineProtocol), kinds=(), workers=2, seconds=1800.0, clients=12, kill_every=20.0,
+        max_growth_mb=20.0, judged_after_s=300.0,
+    ),
+}  # fmt: skip
 
 
 @dataclass(slots=True)
-class Tally:
-    """What has come of the streams so far."""
+class Belongings:
+    """What a gateway's process holds of the system when nobody asks anything of it."""
 
-    streams: int = 0
-    left: int = 0
-    tokens: int = 0
-    next_seed: int = 0
-    faults: list[str] = field(default_factory=list)
+    descriptors: int
+    threads: int
+    tasks: int
+
+
+@dataclass(slots=True)
+class Side:
+    """One gateway with its engines."""
+
+    protocol: EngineProtocol
+    process: trio.Process
+    port: int
+    tasks_file: Path
+    urls: list[str]
+    tokenizer: Tokenizer
+    step_s: float
+    account: Account = field(default_factory=Account)
+    engines: dict[str, FakeEngine] = field(default_factory=dict)
+    scopes: dict[str, trio.CancelScope] = field(default_factory=dict)
+    rss: list[tuple[float, float]] = field(default_factory=list)
+    deaths: int = 0
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.protocol.value
+
+    async def run_engine(self, url: str) -> None:
+        """An engine that comes back a second after it has died."""
+        while True:
+            options = EngineOptions(
+                protocol=self.protocol,
+                step_time_s=self.step_s,
+                vocab_size=self.tokenizer.vocab_size,
+                max_model_len=8192,
+            )
+            handshake = parse_worker_url(url).handshake
+            engine = zmq_engine(options, handshake, choose_script=lambda request: FormulaScript())
+            self.engines[url] = engine
+            with trio.CancelScope() as self.scopes[url]:
+                await engine.run()
+            self.account.last_fault = trio.current_time()
+            await trio.sleep(1.0)
+            self.account.last_fault = trio.current_time()
+
+    async def kill_engines(self, every_s: float, random: Random, ends: float) -> None:
+        """One of them, every so often; the last one long before the end."""
+        while trio.current_time() + 3 * every_s < ends:
+            await trio.sleep(every_s * random.uniform(0.5, 1.5))
+            self.deaths += 1
+            self.account.last_fault = trio.current_time()
+            self.scopes[random.choice(self.urls)].cancel()
+
+    async def sample(self, began: float, ends: float) -> None:
+        """The memory, over time."""
+        while trio.current_time() < ends:
+            await trio.sleep((ends - began) / SAMPLES)
+            self.rss.append((trio.current_time() - began, _status(self.process.pid, "VmRSS") / 1024))
+
+    async def belongings(self) -> Belongings:
+        """Of the gateway's process, now."""
+        self.tasks_file.unlink(missing_ok=True)
+        os.kill(self.process.pid, signal.SIGUSR1)
+        with trio.fail_after(QUIET_LIMIT_S):
+            await _until(lambda: self.tasks_file.exists() and bool(self.tasks_file.read_text()))
+        pid = self.process.pid
+        return Belongings(len(os.listdir(f"/proc/{pid}/fd")), _status(pid, "Threads"), int(self.tasks_file.read_text()))
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="soak test of the gateway")
     add = parser.add_argument
-    add("--seconds", type=float, default=60.0)
-    add("--streams", type=int, default=20, help="at the same time")
-    add("--step-ms", type=float, default=10.0, help="time per token of each stream")
-    add("--protocol", choices=[protocol.value for protocol in EngineProtocol], default="vllm")
-    add("--hang-up-every", type=int, default=10, metavar="N", help="every N-th stream is left in the middle; 0: none")
-    add("--max-growth-mb", type=float, default=8.0, help="memory the gateway may gain after warming up")
+    add("--profile", choices=PROFILES, default="streams", help="kind of load (default: %(default)s)")
+    add("--protocol", choices=[protocol.value for protocol in EngineProtocol], help="one alone; default: the profile's")
+    add("--seconds", type=float, help="default: 60 or 1800, by profile")
+    add("--clients", type=int, help="of each gateway, each with one request at a time; default: 20 or 12")
+    add("--kill-every", type=float, metavar="S", help="mean time between deaths of engines; 0: none; default: 0 or 20")
+    add("--max-growth-mb", type=float, help="memory a gateway may gain after the first fifth; default: 8 or 20")
+    add("--step-ms", type=float, default=8.0, help="time per token of each stream (default: %(default)s)")
+    add("--seed", type=int, default=1)
     return parser.parse_args()
+
+
+def profile_of(options: argparse.Namespace) -> Profile:
+    """The profile that is named, with what else is given."""
+    given = {name: getattr(options, name) for name in ("seconds", "clients", "kill_every", "max_growth_mb")}
+    if options.protocol is not None:
+        given["protocols"] = (EngineProtocol(options.protocol),)
+    return replace(PROFILES[options.profile], **{name: value for name, value in given.items() if value is not None})
 
 
 async def main(options: argparse.Namespace) -> int:
     """Run the soak; its exit code."""
-    tokenizer = load_model_text(DEMO_MODEL).tokenizer
+    profile, faults = profile_of(options), list[str]()
     with tempfile.TemporaryDirectory(prefix="smg-trio-soak-") as directory:
-        url = f"ipc://{directory}/e"
         async with trio.open_nursery() as nursery:
-            ports: dict[str, int] = {}
-            gateway: trio.Process = await nursery.start(partial(_run_gateway, url, options.protocol))
-            with trio.fail_after(START_LIMIT_S):
-                await _read_port(gateway, ports)
-            nursery.start_soon(_drain, gateway)
-            engine_options = EngineOptions(
-                protocol=EngineProtocol(options.protocol),
-                step_time_s=options.step_ms / 1000,
-                vocab_size=tokenizer.vocab_size,
-            )
-            engine = zmq_engine(
-                engine_options, parse_worker_url(url).handshake, choose_script=lambda request: FormulaScript()
-            )
-            nursery.start_soon(engine.run)
-            code = await _soak(options, gateway.pid, f"http://127.0.0.1:{ports['http']}", engine, tokenizer)
-            gateway.terminate()
-            with trio.fail_after(END_LIMIT_S):
-                if await gateway.wait() != 0:
-                    print(f"the gateway ended with {gateway.returncode}")
-                    code = 1
+            starts = [(protocol, profile.workers, options.step_ms / 1000) for protocol in profile.protocols]
+            sides = [await _start(nursery, Path(directory), *start) for start in starts]
+            async with trio.open_nursery() as soaks:
+                for index, side in enumerate(sides):
+                    soaks.start_soon(_soak, side, profile, Random(options.seed + index), faults)
+            for side in sides:
+                side.process.terminate()
+                with trio.fail_after(QUIET_LIMIT_S):
+                    if await side.process.wait() != 0:
+                        faults.append(f"{side.name}: the gateway ended with {side.process.returncode}")
+            faults += _tracebacks(Path(directory))
             nursery.cancel_scope.cancel()
-    return code
-
-
-async def _run_gateway(url: str, backend: str, *, task_status: trio.TaskStatus[trio.Process]) -> None:
-    command = [
-        sys.executable, "-m", "smg_trio", "launch", "--worker-urls", url, "--backend", backend, "--model-path",
-        str(DEMO_MODEL), "--host", "127.0.0.1", "--port", "0", "--prometheus-host", "127.0.0.1",
-        "--prometheus-port", "0",
-    ]  # fmt: skip
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    await trio.run_process(command, stderr=subprocess.PIPE, check=False, env=environment, task_status=task_status)
-
-
-async def _read_port(gateway: trio.Process, ports: dict[str, int]) -> None:
-    assert gateway.stderr is not None
-    text = ""
-    while "listening on " not in text or "\n" not in text.partition("listening on ")[2]:
-        piece = await gateway.stderr.receive_some()
-        if not piece:
-            raise SystemExit(f"the gateway did not start:\n{text}")
-        text += piece.decode()
-    ports["http"] = int(text.partition("listening on ")[2].split("\n")[0].rpartition(":")[2])
-
-
-async def _drain(gateway: trio.Process) -> None:
-    assert gateway.stderr is not None
-    async for _ in gateway.stderr:
-        pass
-
-
-async def _soak(options: argparse.Namespace, pid: int, base_url: str, engine: FakeEngine, tokenizer: Tokenizer) -> int:
-    tally = Tally()
-    limits = httpx.Limits(max_connections=options.streams + 4, max_keepalive_connections=options.streams + 4)
-    async with httpx.AsyncClient(base_url=base_url, timeout=30, limits=limits, verify=False) as http:
-        with trio.fail_after(START_LIMIT_S):
-            await engine.wait_connected()
-            while (await http.get("/readiness")).status_code != 200:
-                await trio.lowlevel.checkpoint()
-        began = trio.current_time()
-        ends = began + options.seconds
-        rss: list[float] = []
-        async with trio.open_nursery() as nursery:
-            for _ in range(options.streams):
-                nursery.start_soon(_stream_until, ends, options.hang_up_every, http, tokenizer, tally)
-            await trio.sleep_until(began + options.seconds * 0.2)  # caches and pools are warm by then
-            while trio.current_time() < ends:
-                rss.append(_rss_mb(pid))
-                await trio.sleep(options.seconds * 0.8 / 40)
-        return await _judge(options, http, engine, tally, rss, trio.current_time() - began)
-
-
-async def _stream_until(
-    ends: float, hang_up_every: int, http: httpx.AsyncClient, tokenizer: Tokenizer, tally: Tally
-) -> None:
-    while trio.current_time() < ends:
-        seed = tally.next_seed
-        tally.next_seed += 1
-        length = 20 + seed * 37 % 180
-        leave = bool(hang_up_every) and seed % hang_up_every == hang_up_every - 1
-        try:
-            fault = await _one_stream(http, tokenizer, tally, seed, length, leave_after=length // 2 if leave else None)
-        except httpx.HTTPError as error:
-            fault = f"{type(error).__name__}: {error}"
-        tally.streams += 1
-        tally.left += leave
-        if fault:
-            tally.faults.append(f"stream {seed}: {fault}")
-
-
-async def _one_stream(
-    http: httpx.AsyncClient, tokenizer: Tokenizer, tally: Tally, seed: int, length: int, *, leave_after: int | None
-) -> str:
-    """Read one stream; says what was wrong with it, or nothing."""
-    body = {
-        "messages": [{"role": "user", "content": f"number {seed}"}],
-        "seed": seed, "max_tokens": length, "ignore_eos": True, "stream": True, "return_token_ids": True,
-        "stream_options": {"include_usage": True},
-    }  # fmt: skip
-    expected = [token_of(seed, position) for position in range(length)]
-    found: list[int] = []
-    text, finish, usage, done = "", None, None, False
-    async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
-        if answer.status_code != 200:
-            return f"status {answer.status_code}: {(await answer.aread())[:200]!r}"
-        async for line in answer.aiter_lines():
-            if not line:
-                continue
-            data = line.removeprefix("data: ")
-            if data == "[DONE]":
-                done = True
-                continue
-            chunk: dict[str, Any] = json.loads(data)
-            if "error" in chunk:
-                return f"error {chunk['error']}"
-            usage = chunk.get("usage") or usage
-            for choice in chunk["choices"]:
-                found += choice.get("token_ids") or ()
-                text += choice["delta"].get("content") or ""
-                finish = choice["finish_reason"] or finish
-            if leave_after is not None and len(found) >= leave_after:
-                tally.tokens += len(found)
-                return "" if found == expected[: len(found)] else "tokens differ before leaving"
-    tally.tokens += len(found)
-    return _compare(expected, found, text, tokenizer, finish, usage, done)
-
-
-def _compare(
-    expected: list[int], found: list[int], text: str, tokenizer: Tokenizer, finish: Any, usage: Any, done: bool
-) -> str:
-    if found != expected:
-        place = next((i for i, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), -1)
-        return f"{len(found)} tokens of {len(expected)}, first difference at {place}"
-    if text != tokenizer.decode(expected):
-        return "the text is not the tokens' text"
-    if finish != "length" or not done:
-        return f"ended with {finish}, done {done}"
-    if usage is None or usage["completion_tokens"] != len(expected):
-        return f"usage {usage}"
-    return ""
-
-
-async def _judge(
-    options: argparse.Namespace,
-    http: httpx.AsyncClient,
-    engine: FakeEngine,
-    tally: Tally,
-    rss: list[float],
-    took: float,
-) -> int:
-    faults = list(tally.faults)
-    try:
-        with trio.fail_after(END_LIMIT_S):
-            await engine.wait_until(lambda: not engine.in_flight)
-    except trio.TooSlowError:
-        faults.append(f"{engine.in_flight} requests still run at the engine")
-    # One that ended while its client was leaving needs no abort.
-    aborted, finished = set(engine.aborts), set(engine.record.finished)
-    if len(engine.aborts) != len(aborted) or len(aborted) > tally.left:
-        faults.append(f"{tally.left} streams were left, {len(engine.aborts)} aborts came for {len(aborted)} requests")
-    lost = {request.request_id for request in engine.received} - aborted - finished
-    if lost:
-        faults.append(f"{len(lost)} requests neither ended nor were aborted")
-    worker = (await http.get("/workers")).json()["workers"][0]
-    if worker["load"] or worker["in_flight"]:
-        faults.append(f"left in the ledger: {worker['in_flight']}, leases: {worker['load']}")
-    if len(engine.received) != tally.streams:
-        faults.append(f"{tally.streams} streams, {len(engine.received)} requests")
-    growth = (max(rss[-5:]) - min(rss[:5])) if rss else 0.0
-    if growth > options.max_growth_mb:
-        faults.append(f"memory grew by {growth:.1f} MB")
-    print(
-        f"{tally.streams} streams ({tally.left} left by their client), {tally.tokens} tokens in {took:.1f} s "
-        f"({tally.tokens / took:.0f}/s); memory {rss[0] if rss else 0:.1f} -> {rss[-1] if rss else 0:.1f} MB, "
-        f"most {max(rss, default=0):.1f} MB; {len(faults)} faults"
-    )
-    for fault in faults[:20]:
+    print(f"{len(faults)} faults", flush=True)
+    for fault in faults[:40]:
         print(f"  {fault}")
     return 1 if faults else 0
 
 
-def _rss_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+async def _start(nursery: trio.Nursery, directory: Path, protocol: EngineProtocol, workers: int, step_s: float) -> Side:
+    urls = [f"ipc://{directory}/{protocol.value}-{index}" for index in range(workers)]
+    tasks_file = directory / f"{protocol.value}.tasks"
+    log = directory / f"{protocol.value}.log"
+    command = [
+        sys.executable, str(ROOT / "scripts/disorder/watched_gateway.py"), str(tasks_file), "launch", "--worker-urls",
+        *urls, "--backend", protocol.value, "--model-path", str(DEMO_MODEL), "--served-model-name", "demo", "--host",
+        "127.0.0.1", "--port", "0", *SMALL_CACHE, "--prometheus-host", "127.0.0.1", "--prometheus-port", "0",
+    ]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = partial(trio.run_process, command, stderr=log.open("wb"), check=False, env=environment)
+    process: trio.Process = await nursery.start(run)
+    with trio.fail_after(START_LIMIT_S):
+        await _until(lambda: "listening on " in log.read_text())
+    text = log.read_text()
+    port = int(text.partition("listening on ")[2].split("\n")[0].rpartition(":")[2])
+    side = Side(protocol, process, port, tasks_file, urls, load_model_text(DEMO_MODEL).tokenizer, step_s)
+    for url in urls:
+        nursery.start_soon(side.run_engine, url)
+    return side
+
+
+async def _soak(side: Side, profile: Profile, random: Random, faults: list[str]) -> None:
+    base_url = f"http://127.0.0.1:{side.port}"
+    await _wait_workers(base_url)
+    warm_up = replace(profile, seconds=min(20.0, profile.seconds / 10), kill_every=0.0)
+    await _traffic(side, warm_up, random, base_url)
+    before = await _quiet(side, base_url, faults)
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(side.sample, began, began + profile.seconds)
+        await _traffic(side, profile, random, base_url)
+    after = await _quiet(side, base_url, faults)
+    if after.descriptors > before.descriptors or after.threads > before.threads + 2 or after.tasks > before.tasks:
+        faults.append(f"{side.name}: {before} before, {after} after")
+    _judge_memory(side, profile, faults)
+    faults += [f"{side.name}: {fault}" for fault in side.account.faults]
+    if profile.kinds == ("stream", "left") and not profile.kill_every:
+        faults += [f"{side.name}: {fault}" for fault in _engine_faults(side)]
+    print(f"{side.name}: {side.deaths} engines died, {side.account.tokens} tokens checked; {before} -> {after}")
+    for kind, count in sorted(side.account.ends.items()):
+        print(f"  {count:8} {kind}")
+    sys.stdout.flush()
+
+
+def _engine_faults(side: Side) -> list[str]:
+    """Each stream is one request of one or more choices; only those that were left may be aborted, each once."""
+    faults = []
+    for engine in side.engines.values():
+        received = [request.request_id for request in engine.received]
+        aborted, finished = set(engine.aborts), set(engine.record.finished)
+        if len(set(received)) != len(received):
+            faults.append(f"{len(received) - len(set(received))} requests came twice")
+        if len(engine.aborts) != len(aborted):
+            faults.append(f"{len(engine.aborts)} aborts for {len(aborted)} requests")
+        if lost := set(received) - aborted - finished:
+            faults.append(f"{len(lost)} requests neither ended nor were aborted")
+        if len(aborted) > 3 * side.account.ends["left"]:  # a client that leaves has asked for three choices at most
+            faults.append(f"{side.account.ends['left']} streams were left, {len(aborted)} requests aborted")
+    return faults
+
+
+async def _traffic(side: Side, profile: Profile, random: Random, base_url: str) -> None:
+    ends = trio.current_time() + profile.seconds
+    limits = httpx.Limits(max_connections=profile.clients + 2)
+    async with (
+        httpx.AsyncClient(base_url=base_url, timeout=120, limits=limits, verify=False) as http,
+        trio.open_nursery() as nursery,
+    ):
+        if profile.kill_every:
+            nursery.start_soon(side.kill_engines, profile.kill_every, random, ends)
+        for index in range(profile.clients):
+            name, dice = f"{side.name}-{index}", Random(random.random())
+            client = Traffic(name, dice, side.port, http, side.account, side.tokenizer, profile.kinds)
+            nursery.start_soon(client.run_until, ends)
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    """Wait until something outside of this process is so."""
+    while True:
+        if true():
+            return
+        await trio.sleep(0.05)
+
+
+async def _wait_workers(base_url: str) -> None:
+    """Wait until all workers are ready."""
+    async with httpx.AsyncClient(base_url=base_url, verify=False) as http:
+        with trio.fail_after(START_LIMIT_S):
+            while True:
+                workers = (await http.get("/workers")).json()["workers"]
+                if workers and all(worker["is_healthy"] for worker in workers):
+                    return
+                await trio.sleep(0.1)
+
+
+async def _quiet(side: Side, base_url: str, faults: list[str]) -> Belongings:
+    """Wait until nothing is in flight; what the process holds then."""
+    left: list[Any] = []
+    async with httpx.AsyncClient(base_url=base_url, verify=False) as http:
+        with trio.move_on_after(QUIET_LIMIT_S):
+            while True:
+                workers = (await http.get("/workers")).json()["workers"]
+                left = [worker for worker in workers if worker["load"] or worker["in_flight"]]
+                left += [url for url, engine in side.engines.items() if engine.in_flight]
+                if not left:
+                    break
+                await trio.sleep(0.2)
+    if left:
+        faults.append(f"{side.name}: still in flight: {str(left)[:300]}")
+    await trio.sleep(1.0)  # connections that were closed here are closed there
+    return await side.belongings()
+
+
+def _judge_memory(side: Side, profile: Profile, faults: list[str]) -> None:
+    settled = side.rss[len(side.rss) // 5 :]
+    if len(settled) < 10:
+        return
+    part = max(1, len(settled) // 8)
+    first, last = median(rss for _, rss in settled[:part]), median(rss for _, rss in settled[-part:])
+    slope = linear_regression([at / 3600 for at, _ in settled], [rss for _, rss in settled]).slope
+    most = max(rss for _, rss in side.rss)
+    shown = f"{first:.1f} -> {last:.1f} MB after the first fifth ({slope:+.1f} MB/h), most {most:.1f} MB"
+    print(f"{side.name}: memory {shown}")
+    if profile.seconds >= profile.judged_after_s and last - first > profile.max_growth_mb:
+        faults.append(f"{side.name}: memory grew by {last - first:.1f} MB")
+
+
+def _tracebacks(directory: Path) -> list[str]:
+    logs = [(file.stem, file.read_text(errors="replace")) for file in directory.glob("*.log")]
+    return [
+        f"{name}: a traceback in the log: {text.partition('Traceback')[2][-800:]}"
+        for name, text in logs
+        if "Traceback" in text
+    ]
+
+
+def _status(pid: int, field_name: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{field_name}:"):
+            return int(line.split()[1])
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,19 +1,24 @@
-"""Mixed traffic for a long soak: every kind of client one after the other, each answer judged."""
+"""Traffic for the soak: kinds of clients one after the other, each response judged."""
 
 from __future__ import annotations
 
 import json
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import trio
 import wsproto
 from wsproto.events import AcceptConnection, CloseConnection, Request, TextMessage
+
+from scripts.disorder.formula import compare, token_of
+
+if TYPE_CHECKING:
+    from smg_trio.text.tokenizer import Tokenizer
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MODEL = "demo"
@@ -22,8 +27,6 @@ EXPLAINED_S = 5.0
 PATIENCE_S = 60.0
 
 _OF_ENGINES = ("engine_dead", "no_available_workers", "overloaded_error", "response.failed")
-
-Tokens = Callable[[int, int], int]
 
 
 @dataclass(slots=True)
@@ -55,19 +58,27 @@ class Traffic:
     """One client: a kind of request by chance, over and over.
 
     Args:
-        token_of: the token at a position of the answer with a seed, which engines say.
+        tokenizer: of the model, to check texts.
+        only: kinds of requests by name; none: all.
     """
 
     def __init__(
-        self, name: str, random: Random, port: int, http: httpx.AsyncClient, account: Account, token_of: Tokens
+        self,
+        name: str,
+        random: Random,
+        port: int,
+        http: httpx.AsyncClient,
+        account: Account,
+        tokenizer: Tokenizer,
+        only: Collection[str] = (),
     ) -> None:
         self._name = name
         self._random = random
         self._port = port
         self._http = http
         self._account = account
-        self._token_of = token_of
-        self._kinds: list[tuple[int, str, Callable[[], Awaitable[str]]]] = [
+        self._tokenizer = tokenizer
+        kinds: list[tuple[int, str, Callable[[], Awaitable[str]]]] = [
             (30, "stream", self._stream),
             (15, "several choices", self._choices),
             (10, "left", self._leave),
@@ -80,6 +91,7 @@ class Traffic:
             (5, "response", self._response),
             (4, "websocket", self._websocket),
         ]
+        self._kinds = [kind for kind in kinds if not only or kind[1] in only]
 
     async def run_until(self, ends: float) -> None:
         """Ask until then; the last request may end later."""
@@ -106,10 +118,10 @@ class Traffic:
         return self._body(length) | {"messages": [{"role": "user", "content": f"{self._name} asks"}]}
 
     def _expected(self, seed: int, length: int) -> list[int]:
-        return [self._token_of(seed, position) for position in range(length)]
+        return [token_of(seed, position) for position in range(length)]
 
     async def _stream(self) -> str:
-        body = self._chat(self._random.randint(1, 150)) | {"stream": True}
+        body = self._chat(self._random.randint(1, 150)) | {"stream": True, "stream_options": {"include_usage": True}}
         return self._stream_fault(body, await self._http.post(CHAT, json=body))
 
     def _stream_fault(self, body: dict[str, Any], answer: httpx.Response) -> str:
@@ -122,9 +134,13 @@ class Traffic:
         errors = [chunk for chunk in chunks if "error" in chunk]
         if errors:
             return f"{errors[0]}"
-        found = [token for chunk in chunks for one in chunk["choices"] for token in one.get("token_ids") or ()]
+        choices = [choice for chunk in chunks for choice in chunk["choices"]]
+        found = [token for choice in choices for token in choice.get("token_ids") or ()]
         self._account.tokens += len(found)
-        return "" if found == self._expected(body["seed"], body["max_tokens"]) else f"{len(found)} wrong tokens"
+        text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        finish = next((choice["finish_reason"] for choice in reversed(choices)), None)
+        expected = self._expected(body["seed"], body["max_tokens"])
+        return compare(expected, found, text, self._tokenizer, finish, chunks[-1].get("usage"))
 
     async def _choices(self) -> str:
         body = self._body(self._random.randint(1, 60)) | {"prompt": ["one", "two"], "n": self._random.randint(2, 5)}
@@ -174,7 +190,8 @@ class Traffic:
 
     async def _big_prompt(self) -> str:
         text = "word " * self._random.randint(2_000, 7_000)
-        body = self._chat(3) | {"messages": [{"role": "user", "content": text}], "stream": True}
+        body = self._chat(3) | {"messages": [{"role": "user", "content": text}]}
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
         return self._stream_fault(body, await self._http.post(CHAT, json=body))
 
     async def _heavy_body(self) -> str:
