@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, ToolCallArguments, ToolCallStart
-from smg_trio.parsers.base import ScriptParser, ToolParser, coalesce
+from smg_trio.parsers.base import ScriptParser, ToolParser, take_all
 from smg_trio.parsers.reasoning.think import ThinkParser
 from smg_trio.parsers.special_tokens import SpecialTokenFilter, split_special_tokens
 
@@ -101,7 +101,7 @@ class AnswerParser:
         if self._in_order is None:
             return [ContentDelta(text)] if text else []
         self._in_order.feed(text)
-        return self._drain()
+        return take_all(self._events)
 
     def finish(self) -> list[ParserEvent]:
         """See `Parser.finish`."""
@@ -119,15 +119,7 @@ class AnswerParser:
             self._events.extend(ContentDelta(blank) for blank in self._blank)
         self._blank.clear()
         self.in_reasoning = False
-        return self._drain()
-
-    def _drain(self) -> list[ParserEvent]:
-        events = self._events
-        if not events:
-            return []
-        drained = coalesce(events) if len(events) > 1 else events.copy()
-        events.clear()
-        return drained
+        return take_all(self._events)
 
     def _from_reasoning(self, event: ParserEvent) -> None:
         thinking = isinstance(event, ReasoningDelta)

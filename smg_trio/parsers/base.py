@@ -42,6 +42,15 @@ class Parser(Protocol):
         """The text has ended; returns what was held back. The parser can be fed again afterwards."""
 
 
+def take_all(events: list[ParserEvent]) -> list[ParserEvent]:
+    """Empty a list of events; what was in it, with neighbours joined."""
+    if not events:
+        return []
+    taken = coalesce(events) if len(events) > 1 else events.copy()
+    events.clear()
+    return taken
+
+
 def coalesce(events: list[ParserEvent]) -> list[ParserEvent]:
     """The same events with neighbours of one kind (and one call) joined."""
     joined: list[ParserEvent] = []
@@ -116,7 +125,7 @@ class ScriptParser:
             return []
         self.cursor.push(text)
         next(self._script)
-        return self._drain()
+        return take_all(self._events)
 
     def finish(self) -> list[ParserEvent]:
         """See `Parser.finish`. Indices of calls go on counting if it is fed again."""
@@ -127,15 +136,7 @@ class ScriptParser:
         self.in_call = False
         self._script = self.script()
         next(self._script)
-        return self._drain()
-
-    def _drain(self) -> list[ParserEvent]:
-        events = self._events
-        if not events:
-            return []
-        drained = coalesce(events) if len(events) > 1 else events.copy()
-        events.clear()
-        return drained
+        return take_all(self._events)
 
     def content(self, text: str) -> None:
         """Visible text was found."""
