@@ -12,11 +12,12 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+
+from tests.directories import mark_directory
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -29,12 +30,8 @@ Show = Callable[..., Awaitable[None]]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this directory needs playwright and a Chromium."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.browser)
-            if not os.environ.get(SWITCH):
-                item.add_marker(pytest.mark.skip(reason=f"needs a browser: nox -s browser, or {SWITCH}=1"))
+    needs = f"needs a browser: nox -s browser, or {SWITCH}=1"
+    mark_directory(items, __file__, "browser", switch=SWITCH, needs=needs)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.directories import mark_directory
 from tests.e2e.harness import MODEL
 
 SWITCH = "SMG_TRIO_CLIENTS"
@@ -25,13 +26,8 @@ COMMAND_LIMIT_S = 300
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this directory needs client libraries, and time."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.clients)
-            item.add_marker(pytest.mark.timeout(COMMAND_LIMIT_S + 20))
-            if not os.environ.get(SWITCH):
-                item.add_marker(pytest.mark.skip(reason=f"needs client libraries: nox -s clients, or {SWITCH}=1"))
+    needs = f"needs client libraries: nox -s clients, or {SWITCH}=1"
+    mark_directory(items, __file__, "clients", timeout_s=COMMAND_LIMIT_S + 20, switch=SWITCH, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,17 +38,18 @@ from smg_trio.testing.zmq_engine import zmq_engine
 from smg_trio.wire.addresses import handshake_port, parse_worker_url
 from smg_trio.worker.nursery import Worker
 from tests.certificates import Authority
+from tests.waiting import PATIENCE_S, until
 
 from .model import TestModel, tokens_named
 
-PATIENCE_S = 10.0
-"""No wait of a test is longer; none comes near it unless something is wrong."""
 VLLM, TOKENSPEED = EngineProtocol.VLLM, EngineProtocol.TOKENSPEED
 MODEL = "m"
 HI = [{"role": "user", "content": "hi"}]
 HELLO = 'E["Hel"|"lo"|" wor"|"ld"|"<EOS>"]'
 ENDLESS = 'E["a"|"b"|…]'
 COUNTING = LengthScript()
+SLOW = {"step_time_s": 0.005}
+"""Options of an engine whose responses can be met on their way."""
 
 Says = str | Script | ScriptChooser
 
@@ -411,18 +412,6 @@ async def read_until(stream: trio.SocketStream, mark: bytes) -> bytes:
     return data
 
 
-async def read_to_end(stream: trio.SocketStream) -> bytes:
-    """Read until the other side closes."""
-    data = b""
-    with trio.fail_after(PATIENCE_S):
-        try:
-            async for piece in stream:
-                data += piece
-        except trio.BrokenResourceError:
-            pass
-    return data
-
-
 async def hang_up(stream: trio.SocketStream, *, reset: bool) -> None:
     """Close a connection: with a FIN, or with an RST as a killed client's kernel does."""
     if reset:
@@ -450,9 +439,7 @@ class Process:
 
     async def wait_log(self, words: str) -> None:
         """Wait for a line of its log."""
-        with trio.fail_after(PATIENCE_S):
-            while not any(words in line for line in self.log):
-                await trio.lowlevel.checkpoint()
+        await until(lambda: any(words in line for line in self.log))
 
     async def wait(self, limit_s: float) -> int:
         """Its exit code, within `limit_s`."""

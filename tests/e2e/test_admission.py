@@ -10,10 +10,12 @@ import httpx
 import pytest
 import trio
 
+from tests.waiting import until
+
 from .harness import (
     ENDLESS,
     HELLO,
-    PATIENCE_S,
+    SLOW,
     Bench,
     chat_body,
     connect,
@@ -24,21 +26,13 @@ from .harness import (
     read_until,
 )
 
-SLOW = {"step_time_s": 0.005}
-
-
-async def wait_for(holds: Callable[[], bool]) -> None:
-    with trio.fail_after(PATIENCE_S):
-        while not holds():
-            await trio.lowlevel.checkpoint()
-
 
 async def wait_places(bench: Bench, in_flight: int, waiting: int) -> None:
     def holds() -> bool:
         now = bench.gateway.admission.statistics()
         return (now.in_flight, now.waiting) == (in_flight, waiting)
 
-    await wait_for(holds)
+    await until(holds)
 
 
 async def fill(bench: Bench, count: int, nursery: trio.Nursery, answers: list[httpx.Response]) -> None:

@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 
 from smg_trio.gateway.routes import ROUTES, Route
+from tests.waiting import read_to_end
 
-from .harness import HELLO, HI, MODEL, chat_body, connect, error_of, open_gateway, post, read_to_end
+from .harness import (
+    HELLO,
+    HI,
+    MODEL,
+    chat_body,
+    connect,
+    error_of,
+    open_gateway,
+    post,
+)
 
 KEY = "s3cret-key"
 OPEN = {"/health", "/liveness", "/readiness", "/ping", "/dashboard"}

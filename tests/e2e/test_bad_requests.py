@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import trio
 
+from tests.waiting import read_to_end
+
 from .harness import (
     HELLO,
     HI,
@@ -22,7 +24,6 @@ from .harness import (
     join_chat,
     open_gateway,
     post,
-    read_to_end,
 )
 
 POSTS = [

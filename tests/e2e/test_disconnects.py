@@ -16,6 +16,7 @@ from tests.certificates import Authority
 from .harness import (
     ENDLESS,
     PATIENCE_S,
+    SLOW,
     TOKENSPEED,
     VLLM,
     Bench,
@@ -32,7 +33,6 @@ from .scrape import scrape
 both = pytest.mark.parametrize("protocol", [VLLM, TOKENSPEED])
 leaving = pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
 RESPONSES = "smg_http_responses_total"
-SLOW = {"step_time_s": 0.005}
 
 
 async def delay_of_abort(bench: Bench, body: dict[str, Any], path: str, *, reset: bool, mark: bytes | None) -> float:

@@ -16,6 +16,7 @@ from .harness import (
     HELLO,
     MODEL,
     PATIENCE_S,
+    SLOW,
     TOKENSPEED,
     VLLM,
     Bench,
@@ -26,7 +27,6 @@ from .harness import (
 )
 
 both = pytest.mark.parametrize("protocol", [VLLM, TOKENSPEED])
-SLOW = {"step_time_s": 0.005}
 
 
 async def test_an_error_finish_is_a_5xx_or_an_error_event_then_done(tmp_path: Path) -> None:

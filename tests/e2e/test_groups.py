@@ -14,10 +14,10 @@ import trio
 from smg_trio.core.workers import WorkerState
 from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.lockstep import LockstepGroup
+from tests.waiting import until
 
-from .harness import ENDLESS, HELLO, PATIENCE_S, TOKENSPEED, VLLM, Bench, error_of, events, open_gateway
+from .harness import ENDLESS, HELLO, PATIENCE_S, SLOW, TOKENSPEED, VLLM, Bench, error_of, events, open_gateway
 
-SLOW = {"step_time_s": 0.005}
 both = pytest.mark.parametrize("protocol", [VLLM, TOKENSPEED])
 
 
@@ -137,9 +137,7 @@ async def test_an_engine_too_many_or_a_stranger_with_a_taken_rank_disturbs_nobod
 
 async def _refused(bench: Bench, caplog: Any, rank: int, words: str) -> None:
     stranger = bench.start_engine(HELLO, rank=rank, group_size=2)
-    with trio.fail_after(PATIENCE_S):
-        while words not in caplog.text:
-            await trio.lowlevel.checkpoint()
+    await until(lambda: words in caplog.text)
     bench.kill(stranger)
 
 

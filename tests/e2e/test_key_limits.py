@@ -19,6 +19,7 @@ from .harness import (
     ENDLESS,
     HELLO,
     PATIENCE_S,
+    SLOW,
     Bench,
     chat_body,
     connect,
@@ -29,7 +30,6 @@ from .harness import (
     read_until,
 )
 
-SLOW = {"step_time_s": 0.005}
 EMBEDS = {"supported_tasks": ("embed",)}
 ALICE, BOB = {"authorization": "Bearer a-key"}, {"authorization": "Bearer b-key"}
 

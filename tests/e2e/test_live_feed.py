@@ -13,6 +13,7 @@ import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, open_websocket_url
 
 from smg_trio.core.errors import EngineRejected
+from tests.waiting import until
 
 from .harness import ENDLESS, HELLO, MODEL, PATIENCE_S, Bench, chat_body, connect, open_gateway
 
@@ -238,9 +239,7 @@ async def test_all_watchers_get_the_same_snapshots_and_none_are_made_for_nobody(
             follower = await wait_for(other, lambda snapshot: snapshot["sequence"] > first["sequence"])
             assert follower == await wait_for(one, lambda snapshot: snapshot["sequence"] == follower["sequence"])
             last = follower["sequence"]
-        with trio.fail_after(PATIENCE_S):
-            while bench.feed.watchers:
-                await trio.lowlevel.checkpoint()
+        await until(lambda: not bench.feed.watchers)
         stopped_at = bench.feed.sequence
         assert stopped_at <= last + 1
         async with watch(bench) as late:

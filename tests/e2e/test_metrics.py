@@ -13,6 +13,7 @@ import trio
 from smg_trio.core.errors import ConfigError
 from smg_trio.settings.checks import check_settings
 from smg_trio.settings.settings import Settings
+from tests.waiting import read_to_end
 
 from .harness import (
     COUNTING,
@@ -27,7 +28,6 @@ from .harness import (
     connect,
     open_gateway,
     post,
-    read_to_end,
 )
 from .scrape import Scrape, scrape
 

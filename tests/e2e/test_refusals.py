@@ -17,8 +17,14 @@ from smg_trio.http import ServerLimits
 from tests.certificates import Authority
 from tests.gateway.conftest import set_up  # noqa: F401 - a fixture
 from tests.gateway.observability.test_access_log import access_lines, wait_lines
+from tests.waiting import read_to_end
 
-from .harness import HELLO, PATIENCE_S, Bench, open_gateway, read_to_end
+from .harness import (
+    HELLO,
+    PATIENCE_S,
+    Bench,
+    open_gateway,
+)
 from .probes import WEBSOCKET
 from .scrape import scrape
 from .test_strictness import Dial, Stream, h2_answers, plain, secure

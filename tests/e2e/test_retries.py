@@ -14,10 +14,10 @@ import trio
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.script import Script
+from tests.waiting import until
 
-from .harness import ENDLESS, HELLO, PATIENCE_S, Bench, chat_body, error_of, events, join_chat, open_gateway
+from .harness import ENDLESS, HELLO, PATIENCE_S, SLOW, Bench, chat_body, error_of, events, join_chat, open_gateway
 
-SLOW = {"step_time_s": 0.005}
 SOON = {"retry_initial_backoff_ms": 1.0}
 HANG = "E[] fin=hang"
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -39,9 +39,7 @@ def say_per_attempt(bench: Bench, *says: str) -> list[str]:
 
 async def holder_of(bench: Bench, request_count: int) -> FakeEngine:
     """The engine that got the newest request, once there are so many in all."""
-    with trio.fail_after(PATIENCE_S):
-        while sum(len(engine.received) for engine in bench.engines) < request_count:
-            await trio.lowlevel.checkpoint()
+    await until(lambda: sum(len(engine.received) for engine in bench.engines) >= request_count)
     return next(engine for engine in bench.engines if engine.in_flight)
 
 
@@ -293,9 +291,7 @@ async def crowd(bench: Bench, count: int, nursery: trio.Nursery) -> None:
     for _ in range(count):
         nursery.start_soon(bench.chat)
     worker = bench.worker
-    with trio.fail_after(PATIENCE_S):
-        while sum(load.waiting for load in worker.busy_loads()) < count - 1:
-            await trio.lowlevel.checkpoint()
+    await until(lambda: sum(load.waiting for load in worker.busy_loads()) >= count - 1)
 
 
 @pytest.mark.parametrize("protected", [True, False])
@@ -313,9 +309,7 @@ async def test_requests_go_around_a_worker_whose_engine_has_a_queue(tmp_path: Pa
             assert metric(await metrics(bench), "smg_workers_overloaded", model="m") == protected
             for _ in range(6):
                 nursery.start_soon(bench.chat)
-            with trio.fail_after(PATIENCE_S):
-                while len(busy.received) + len(idle.received) < 10:
-                    await trio.lowlevel.checkpoint()
+            await until(lambda: len(busy.received) + len(idle.received) >= 10)
             assert len(idle.received) == (6 if protected else 3)
             nursery.cancel_scope.cancel()
         await bench.wait_idle()

@@ -17,6 +17,7 @@ from trio_websocket import ConnectionClosed, open_websocket_url
 from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.notation import parse_script
 from smg_trio.testing.script import Script, ScriptChooser
+from tests.waiting import read_to_end
 
 from .harness import (
     ENDLESS,
@@ -32,7 +33,6 @@ from .harness import (
     launched_gateway,
     open_gateway,
     post,
-    read_to_end,
     read_until,
 )
 

@@ -15,8 +15,13 @@ import pytest
 import trio
 
 from tests.certificates import Authority
+from tests.waiting import read_to_end
 
-from .harness import HELLO, Bench, open_gateway, read_to_end
+from .harness import (
+    HELLO,
+    Bench,
+    open_gateway,
+)
 from .probes import CHUNKED, HANDSHAKES, HOST, PROBES, SMUGGLED, WEBSOCKET, Probe
 
 AT_ONCE = 16

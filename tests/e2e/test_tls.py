@@ -21,11 +21,13 @@ import trio
 from trio_websocket import open_websocket_url
 
 from tests.certificates import Authority
+from tests.waiting import read_to_end
 
 from .harness import (
     ENDLESS,
     HELLO,
     PATIENCE_S,
+    SLOW,
     Bench,
     chat_body,
     connect,
@@ -34,10 +36,8 @@ from .harness import (
     launched_gateway,
     open_gateway,
     post,
-    read_to_end,
 )
 
-SLOW = {"step_time_s": 0.005}
 H2_HEADERS = [(":scheme", "https"), (":authority", "localhost"), ("content-type", "application/json")]
 versions = pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 

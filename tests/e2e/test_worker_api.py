@@ -12,11 +12,11 @@ import trio
 
 from smg_trio.core.workers import WorkerState
 from smg_trio.wire.addresses import parse_worker_url
+from tests.waiting import until
 
-from .harness import ENDLESS, HELLO, MODEL, PATIENCE_S, Bench, chat_body, events, open_gateway, worker_url
+from .harness import ENDLESS, HELLO, MODEL, PATIENCE_S, SLOW, Bench, chat_body, events, open_gateway, worker_url
 from .model import TestModel, tokens_named
 
-SLOW = {"step_time_s": 0.005}
 CODES = {400: "BAD_REQUEST", 404: "WORKER_NOT_FOUND", 409: "WORKER_ALREADY_EXISTS"}
 
 
@@ -62,9 +62,7 @@ async def wait_gone(bench: Bench, worker_id: str) -> None:
 async def wait_freed(bench: Bench, url: str) -> None:
     """Wait until socket files and the handshake port of a worker are free."""
     port = int(parse_worker_url(url).handshake.rpartition(":")[2])
-    with trio.fail_after(PATIENCE_S):
-        while _files(url) or _taken(port):
-            await trio.lowlevel.checkpoint()
+    await until(lambda: not (_files(url) or _taken(port)))
 
 
 def _files(url: str) -> list[str]:
@@ -422,9 +420,7 @@ async def test_a_pending_worker_goes_at_once_and_its_place_is_free(tmp_path: Pat
         url = worker_url(tmp_path, "n")
         for _ in range(3):
             worker_id = await add(bench, url)
-            with trio.fail_after(PATIENCE_S):
-                while len(_files(url)) < 3:
-                    await trio.lowlevel.checkpoint()
+            await until(lambda: len(_files(url)) >= 3)
             assert (await bench.http.delete(f"/workers/{worker_id}")).status_code == 202
             assert (await bench.http.get(f"/workers/{worker_id}")).status_code == 404
         # At once, while the old one may still be closing its sockets.

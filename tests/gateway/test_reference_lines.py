@@ -8,7 +8,8 @@ from typing import Any
 
 import trio
 
-from tests.e2e.harness import HELLO, MODEL, PATIENCE_S, open_gateway
+from tests.e2e.harness import HELLO, MODEL, open_gateway
+from tests.waiting import until
 
 from .conftest import SetUp
 
@@ -53,9 +54,7 @@ async def test_stale_sockets_are_said_to_be_removed(tmp_path: Path, set_up: SetU
             left_behind.bind(stale)
         body = {"url": f"ipc://{tmp_path}/s/stale", "runtime_type": "vllm", "model_id": MODEL}
         assert (await bench.http.post("/workers", json=body)).status_code == 202
-        with trio.fail_after(PATIENCE_S):
-            while f"Removing stale ipc socket {stale} from a previous gateway run" not in out.getvalue():
-                await trio.lowlevel.checkpoint()
+        await until(lambda: f"Removing stale ipc socket {stale} from a previous gateway run" in out.getvalue())
 
 
 async def test_what_keeps_engines_from_being_let_in_is_said_as_a_failed_handshake(
@@ -72,7 +71,5 @@ async def test_what_keeps_engines_from_being_let_in_is_said_as_a_failed_handshak
             f"ZMQ backend handshake failed for {url}: ipc socket path {in_the_way} exists but is not a socket; "
             "refusing to unlink"
         )
-        with trio.fail_after(PATIENCE_S):
-            while words not in out.getvalue():
-                await trio.lowlevel.checkpoint()
+        await until(lambda: words in out.getvalue())
         assert await in_the_way.read_text() == "no socket"

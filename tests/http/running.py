@@ -33,6 +33,7 @@ from smg_trio.http import (
 )
 from smg_trio.http.faults import FaultAnswer, PartialRequest
 from tests.certificates import Authority
+from tests.waiting import read_to_end
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 PATIENCE_S = 5.0
@@ -102,18 +103,6 @@ async def connect(server: RunningServer) -> Stream:
     stream = trio.SSLStream(plain, context, server_hostname="localhost", https_compatible=True)
     await stream.do_handshake()
     return stream
-
-
-async def read_to_end(stream: Stream) -> bytes:
-    """All that comes until the server closes; a reset counts as the end."""
-    data = b""
-    with trio.fail_after(PATIENCE_S):
-        try:
-            async for piece in stream:
-                data += piece
-        except trio.BrokenResourceError:
-            pass
-    return data
 
 
 async def talk(server: RunningServer, data: bytes) -> bytes:

@@ -16,6 +16,7 @@ from quart_trio import QuartTrio
 from trio_websocket import open_websocket_url
 
 from smg_trio.http import Receive, RunningServer, Scope, Send, ServerLimits, Shutdown
+from tests.waiting import read_to_end
 
 from .running import (
     GET,
@@ -28,7 +29,6 @@ from .running import (
     echo,
     is_tls,
     read_body,
-    read_to_end,
     respond,
     running_server,
     talk,

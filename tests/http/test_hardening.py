@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from smg_trio.http import Receive, Scope, Send, ServerLimits, Shutdown
+from tests.waiting import read_to_end
 
 from .running import (
     GET,
@@ -19,7 +20,6 @@ from .running import (
     conversation,
     echo,
     flood,
-    read_to_end,
     reset,
     respond,
     running_server,

@@ -13,6 +13,7 @@ import trio
 from smg_trio.core.errors import ConfigError
 from smg_trio.http import Receive, Scope, Send, ServerLimits, Shutdown, open_listeners, serve
 from smg_trio.http.listener import _bind_error
+from tests.waiting import read_to_end
 
 from .running import (
     GET,
@@ -21,7 +22,6 @@ from .running import (
     connect,
     conversation,
     echo,
-    read_to_end,
     respond,
     running_server,
     talk,

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.conftest import shared_path
+from tests.directories import mark_directory
 from tests.interop.processes import Engine, Process, start_api_server, start_gateway, status_of
 from tests.ports import lasting_port
 
@@ -26,11 +27,7 @@ PYTHON = "SMG_TRIO_INTEROP_PYTHON"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this directory needs real engines, and time."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.interop)
-            item.add_marker(pytest.mark.timeout(400))
+    mark_directory(items, __file__, "interop", timeout_s=400)
 
 
 @dataclass(frozen=True, slots=True)

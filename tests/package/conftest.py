@@ -10,19 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.directories import mark_directory
+
 SWITCH = "SMG_TRIO_DIST"
 ROOT = Path(__file__).parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this directory needs distributions, and time."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.package)
-            item.add_marker(pytest.mark.timeout(300))
-            if not os.environ.get(SWITCH):
-                item.add_marker(pytest.mark.skip(reason=f"needs built distributions: nox -s package, or {SWITCH}=DIR"))
+    needs = f"needs built distributions: nox -s package, or {SWITCH}=DIR"
+    mark_directory(items, __file__, "package", timeout_s=300, switch=SWITCH, needs=needs)
 
 
 def only(pattern: str) -> Path:

@@ -27,7 +27,7 @@ from smg_trio.core.events import (
     Usage,
 )
 from smg_trio.core.outputs import FinishReason
-from tests.api.openai.updates import chat_updates, strict_json
+from tests.api.openai.updates import chat_updates, named_events, strict_json
 
 STOP = ChoiceFinish(FinishReason.STOP)
 EVENTS: TypeAdapter[RawMessageStreamEvent] = TypeAdapter(RawMessageStreamEvent)
@@ -37,20 +37,6 @@ def answer(**changes: Any) -> MessageAnswer:
     ids = count()
     facts: dict[str, Any] = {"message_id": "msg_1", "model": "m", "make_call_id": lambda: f"toolu_{next(ids)}"}
     return MessageAnswer(**{**facts, **changes})
-
-
-def events(stream: bytes) -> list[dict[str, Any]]:
-    """The events of a stream, each checked against the official client's model."""
-    blocks = stream.decode().split("\n\n")
-    assert blocks.pop() == ""
-    found = []
-    for block in blocks:
-        name, data = block.split("\n")
-        value = strict_json(data.removeprefix("data: "))
-        assert name == f"event: {value['type']}"
-        EVENTS.validate_python(value, strict=True)
-        found.append(value)
-    return found
 
 
 def fold(shape: MessageAnswer, *updates: ChoiceUpdate, usage: Usage | None = None) -> dict[str, Any]:
@@ -65,7 +51,7 @@ def fold(shape: MessageAnswer, *updates: ChoiceUpdate, usage: Usage | None = Non
 def written(shape: MessageAnswer, *updates: ChoiceUpdate, usage: Usage | None = None) -> list[dict[str, Any]]:
     writer = MessageEventWriter(shape)
     chunks = [writer.head(Usage(3, 0)), *map(writer.update, updates), writer.usage_chunk(usage or Usage(3, 4))]
-    return events(b"".join(chunks))
+    return named_events(b"".join(chunks), EVENTS)
 
 
 def accumulated(stream: list[dict[str, Any]]) -> Any:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from smg_trio.core.events import (
     ChoiceFinish,
@@ -130,3 +131,17 @@ def strict_json(text: str | bytes) -> Any:
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
+
+
+def named_events(stream: bytes, adapter: TypeAdapter[Any]) -> list[dict[str, Any]]:
+    """The events of a stream, each named as its data says, and checked against the official client's model."""
+    blocks = stream.decode().split("\n\n")
+    assert blocks.pop() == ""
+    found = []
+    for block in blocks:
+        name, data = block.split("\n")
+        value = strict_json(data.removeprefix("data: "))
+        assert name == f"event: {value['type']}"
+        adapter.validate_python(value, strict=True)
+        found.append(value)
+    return found

@@ -18,6 +18,7 @@ from smg_trio.gateway.observability.access_log import AccessLog
 from tests.e2e.harness import ENDLESS, HELLO, HI, MODEL, PATIENCE_S, Bench, open_gateway
 from tests.gateway.conftest import SetUp
 from tests.gateway.observability.generations import ObservedGeneration
+from tests.waiting import until
 
 ALWAYS = {
     "timestamp",
@@ -160,9 +161,7 @@ async def test_a_client_that_leaves_is_said_to_have_left(tmp_path: Path, set_up:
         body = {"model": MODEL, "messages": HI, "stream": stream}
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_post, bench, body)
-            with trio.fail_after(PATIENCE_S):
-                while not (bench.engine.received and bench.gateway.answers):
-                    await trio.lowlevel.checkpoint()
+            await until(lambda: bench.engine.received and bench.gateway.answers)
             nursery.cancel_scope.cancel()
         [line] = await wait_lines(out, 1)
         await bench.wait_idle()
@@ -236,9 +235,7 @@ async def test_a_worker_s_lines_name_it_and_no_request(tmp_path: Path, set_up: S
         body = {"url": url, "runtime_type": "vllm", "model_id": MODEL}
         answer = await bench.http.post("/workers", json=body, headers={"x-request-id": "adding"})
         assert answer.status_code == 202
-        with trio.fail_after(PATIENCE_S):
-            while f"waiting for engines to connect to {url}" not in out.getvalue():
-                await trio.lowlevel.checkpoint()
+        await until(lambda: f"waiting for engines to connect to {url}" in out.getvalue())
     lines = [json.loads(text) for text in out.getvalue().splitlines()]
     bound = [line for line in lines if line["message"] == "bound local transport sockets"]
     assert [(line["worker"], line.get("request_id")) for line in bound] == [(bench.urls[0], None), (url, None)]

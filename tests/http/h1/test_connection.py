@@ -24,8 +24,7 @@ from smg_trio.http import (
     ServerLimits,
     Shutdown,
 )
-
-from ..running import (  # noqa: TID252
+from tests.http.running import (
     GET,
     PATIENCE_S,
     Waiting,
@@ -35,13 +34,13 @@ from ..running import (  # noqa: TID252
     echo,
     flood,
     read_body,
-    read_to_end,
     reset,
     respond,
     running_server,
     talk,
     until,
 )
+from tests.waiting import read_to_end
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n"
 EXPECTING = b"POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"

@@ -17,7 +17,14 @@ from smg_trio.http.h1 import write_batcher as bursts
 from smg_trio.http.h1.byte_stream import ByteStream
 from smg_trio.http.h1.write_batcher import WORTH_FROM, WriteBatcher
 from smg_trio.http.settings import ServerLimits
-from tests.http.running import PATIENCE_S, Stream, connect, read_to_end, reset, running_server
+from tests.http.running import (
+    PATIENCE_S,
+    Stream,
+    connect,
+    reset,
+    running_server,
+)
+from tests.waiting import read_to_end, until
 
 STREAMS = 3 * WORTH_FROM
 
@@ -79,9 +86,7 @@ class Steps:
             raise
 
     async def wait_begun(self, count: int) -> None:
-        with trio.fail_after(PATIENCE_S):
-            while self.begun < count:
-                await trio.lowlevel.checkpoint()
+        await until(lambda: self.begun >= count)
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from smg_trio.core.events import (
     Usage,
 )
 from smg_trio.core.outputs import FinishReason
-from tests.api.openai.updates import chat_updates, strict_json
+from tests.api.openai.updates import chat_updates, named_events, strict_json
 
 STOP = ChoiceFinish(FinishReason.STOP)
 LENGTH = ChoiceFinish(FinishReason.LENGTH)
@@ -67,15 +67,7 @@ def answer(**changes: Any) -> ResponseAnswer:
 
 def events(stream: bytes) -> list[dict[str, Any]]:
     """The events of a stream, each checked against the official client's model, numbered without gaps."""
-    blocks = stream.decode().split("\n\n")
-    assert blocks.pop() == ""
-    found = []
-    for block in blocks:
-        name, data = block.split("\n")
-        value = strict_json(data.removeprefix("data: "))
-        assert name == f"event: {value['type']}"
-        EVENTS.validate_python(value, strict=True)
-        found.append(value)
+    found = named_events(stream, EVENTS)
     assert [event["sequence_number"] for event in found] == list(range(len(found)))
     return found
 
