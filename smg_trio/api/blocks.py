@@ -1,6 +1,6 @@
 """Parser events to blocks of one kind each: what APIs whose answers are lists of blocks or items share.
 
-Blocks come one after the other and never overlap: text or a thought that begins ends the block before it. The one
+Blocks come one after the other and never overlap: text or reasoning that begins ends the block before it. The one
 exception is text inside an unfinished tool call (a parser's leftover): it waits until the call is over.
 """
 
@@ -14,7 +14,7 @@ from smg_trio.api.chat_events import CallStart, ChatEvents, Delta
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta
 from smg_trio.core.exact_json import is_json
 
-BlockKind = Literal["text", "thought", "call"]
+BlockKind = Literal["text", "reasoning", "call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class BlockStart:
 
 @dataclass(frozen=True, slots=True)
 class BlockDelta:
-    """A piece of a block: text, thought or JSON text of arguments; never empty."""
+    """A piece of a block: text, reasoning or JSON text of arguments; never empty."""
 
     index: int
     kind: BlockKind
@@ -88,8 +88,8 @@ class AnswerBlocks:
         if isinstance(delta, ContentDelta):
             self._add_text(delta.text, steps)
         elif isinstance(delta, ReasoningDelta):
-            self._enter("thought", steps)
-            steps.append(BlockDelta(self.index, "thought", delta.text))
+            self._enter("reasoning", steps)
+            steps.append(BlockDelta(self.index, "reasoning", delta.text))
         elif isinstance(delta, CallStart):
             self._leave(steps)
             self._call, self.called, self._arguments = delta.index, True, []

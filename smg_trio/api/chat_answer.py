@@ -24,8 +24,8 @@ class ChatAnswer:
         role: of the answering message.
         named_tool: the tool choice named a function; such a call ends in ``stop`` (OpenAI, vLLM).
         parallel_tool_calls: False shows only the first call.
-        show_reasoning: False hides thoughts, and token ids and logprobs with them, since these would
-            give the thought away.
+        show_reasoning: False hides reasoning, and token ids and logprobs with them, since these would
+            give the reasoning away.
         top_logprobs: candidates shown per token; -1 = all there are. Logprobs are shown if updates have them.
         tokens_as_ids: show tokens as ``token_id:<n>`` instead of their text.
         return_token_ids: show token ids.

@@ -1,7 +1,7 @@
 """Parser events to deltas: the one step that streamed and folded chat answers share.
 
 A delta is what one chunk adds to one message. Adjacent pieces of the same kind are joined, so a burst of
-tokens costs one chunk. Hidden things (thoughts, parallel calls) are dropped here, for both forms alike.
+tokens costs one chunk. Hidden things (reasoning, parallel calls) are dropped here, for both forms alike.
 """
 
 from __future__ import annotations

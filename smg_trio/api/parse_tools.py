@@ -63,15 +63,15 @@ def function_call_body(events: Iterable[ParserEvent]) -> bytes:
 
 
 def reasoning_body(events: Iterable[ParserEvent]) -> bytes:
-    """The thought found in a text, and the text around it."""
+    """The reasoning found in a text, and the text around it."""
     content: list[str] = []
-    thought: list[str] = []
+    reasoning: list[str] = []
     for event in events:
         if isinstance(event, ContentDelta):
             content.append(event.text)
         elif isinstance(event, ReasoningDelta):
-            thought.append(event.text)
-    value = {"normal_text": "".join(content), "reasoning_text": "".join(thought), "success": True}
+            reasoning.append(event.text)
+    value = {"normal_text": "".join(content), "reasoning_text": "".join(reasoning), "success": True}
     return encode_text(dump(value))
 
 

@@ -1,6 +1,6 @@
 """Records of what is kept between requests: responses and conversations, whose items are JSON objects.
 
-An item is what the Responses API calls one: a message, a function call, its output, a thought. Every stored item has
+An item is what the Responses API calls one: a message, a function call, its output, reasoning. Every stored item has
 an ``id``, unique in its response or conversation.
 """
 

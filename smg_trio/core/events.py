@@ -22,7 +22,7 @@ class ContentDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """Text of the model's thought; never empty."""
+    """Text of the model's reasoning; never empty."""
 
     text: str
 

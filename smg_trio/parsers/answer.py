@@ -1,9 +1,9 @@
-"""The whole of an answer: thought, then content and calls.
+"""The whole of an answer: reasoning, then content and calls.
 
 The reasoning parser reads first and what it calls content goes on to the tool parser, piece by piece and in
-order. A call may also stand inside a thought that was never closed: the thought's text passes through the
-tool parser too, and what comes back as content is thought. White space in front of the first visible text,
-between the thought and a call, and behind calls is no content, unless the family means it.
+order. A call may also stand inside reasoning that was never closed: its text passes through the
+tool parser too, and what comes back as content is reasoning. White space in front of the first visible text,
+between the reasoning and a call, and behind calls is no content, unless the family means it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class AnswerParser:
     """Parser of a whole answer; see `Parser` for `feed` and `finish`.
 
     Args:
-        reasoning: splits off the thought; None leaves it in the content. Not used if `tool` reads thoughts.
+        reasoning: splits off the reasoning; None leaves it in the content. Not used if `tool` reads reasoning.
         tool: finds calls; None leaves them in the content.
         hidden: texts of special tokens that the detokenizer leaves in the text for the parsers' sake: never shown.
         make_call_id: makes ids for calls without one; None leaves them without.
         single_call: calls behind the first are left out.
-        merged: a thought is shown as content, where it stands.
+        merged: reasoning is shown as content, in its place.
 
     Attributes:
         calls: how many calls have begun.
-        in_reasoning: the latest text was thought (for counting reasoning tokens).
+        in_reasoning: the latest text was reasoning (for counting reasoning tokens).
     """
 
     __slots__ = (
@@ -46,10 +46,10 @@ class AnswerParser:
         "_make_call_id",
         "_merged",
         "_outgoing",
+        "_reasoned",
         "_reasoning",
         "_said",
         "_single_call",
-        "_thought",
         "_tool",
         "_veiled",
         "calls",
@@ -75,7 +75,7 @@ class AnswerParser:
         self._events: list[ParserEvent] = []
         self._blank: list[str] = []
         self._said = False
-        self._thought = False
+        self._reasoned = False
         self.calls = 0
         self.in_reasoning = False
         self._in_order = self._reasoning or tool
@@ -115,7 +115,7 @@ class AnswerParser:
         if self._tool is not None:
             self._tool.finish()
         self._unveil()
-        if not (self._said or self._thought or self.calls):
+        if not (self._said or self._reasoned or self.calls):
             self._events.extend(ContentDelta(blank) for blank in self._blank)
         self._blank.clear()
         self.in_reasoning = False
@@ -136,7 +136,7 @@ class AnswerParser:
             tool.feed(event.text)
 
     def _turn(self, tool: ToolParser, thinking: bool) -> None:
-        """The thought begins or ends here, so a candidate for a call that has not become one never will."""
+        """The reasoning begins or ends here, so a candidate for a call that has not become one never will."""
         tool.finish()
         self.in_reasoning = thinking
 
@@ -183,7 +183,7 @@ class AnswerParser:
         """Lets text out; white space waits until visible text follows it."""
         if isinstance(event, ReasoningDelta):
             if not self._merged:
-                self._thought = True
+                self._reasoned = True
                 if not self._said:
                     self._blank.clear()
                 self._events.append(event)

@@ -95,7 +95,7 @@ class ScriptParser:
 
     Attributes:
         in_call: a call has begun and its arguments have not ended: whatever stands in the text now belongs
-            to the call, even if it looks like the markup of a thought.
+            to the call, even if it looks like the markup of reasoning.
         sink: where events go as they are found; the answer parser puts itself here to see them in order.
         needs_special_tokens: see `Parser.needs_special_tokens`.
     """
@@ -144,7 +144,7 @@ class ScriptParser:
             self.sink(ContentDelta(text))
 
     def reasoning(self, text: str) -> None:
-        """Text of the thought was found."""
+        """Text of the reasoning was found."""
         if text:
             self.sink(ReasoningDelta(text))
 
@@ -161,10 +161,10 @@ class ToolParser(ScriptParser):
             without markers take only these names for calls.
 
     Attributes:
-        has_markers: calls are told by markers, so that a call inside an unclosed thought can be seen.
-        starts_in_reasoning: the prompt has opened the thought; set before the first text, and only looked
-            at by formats that read the thought themselves.
-        reads_reasoning: the format frames the whole answer, thought included: no reasoning parser before it.
+        has_markers: calls are told by markers, so that a call inside unclosed reasoning can be seen.
+        starts_in_reasoning: the prompt has opened the reasoning; set before the first text, and only looked
+            at by formats that read the reasoning themselves.
+        reads_reasoning: the format frames the whole answer, reasoning included: no reasoning parser before it.
         keeps_space: white space in front of the first call is content.
     """
 

@@ -1,6 +1,6 @@
 """What is done with the text of one answer, decided once per request: `plan_answer`.
 
-* Thoughts are split off by the model's reasoning parser, armed by the end of the prompt.
+* Reasoning is split off by the model's reasoning parser, armed by the end of the prompt.
 * Tools with ``auto`` are found by the model's tool-call parser; with ``required`` and ``named`` the engine is held to
   calls, in the family's own form where there is one; with ``none`` markup stays text.
 * A constraint for calls takes the place of the client's own.
@@ -29,8 +29,8 @@ from smg_trio.parsers.registry import (
     make_reasoning_parser,
     make_tool_parser,
     reads_frames,
-    thought_habit,
-    thought_state,
+    reasoning_habit,
+    reasoning_state,
 )
 from smg_trio.parsers.special_tokens import split_special_tokens
 from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser, ForcedTextParser
@@ -49,8 +49,8 @@ class AnswerPlan:
         make_parser: a new parser for each choice; None: the text is shown as it comes.
         structured_output: the constraint to send to the engine, calls or the client's own; None for none.
         needs_special_tokens: detokenize with ``skip_special_tokens=False``; the parser takes out what must not show.
-        counts_reasoning: the answer may hold a thought, so its tokens are counted.
-        reasoning_ended: `GenerationRequest.reasoning_ended`: whether the prompt leaves no thought open, so that a
+        counts_reasoning: the answer may hold reasoning, so its tokens are counted.
+        reasoning_ended: `GenerationRequest.reasoning_ended`: whether the prompt leaves no reasoning open, so that a
             constraint holds from the first token; None where only the engine can tell.
         tool_parser, reasoning_parser: names of what reads the answer, for logs and statistics.
     """
@@ -65,8 +65,8 @@ class AnswerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Thought:
-    """How the thought is read. `name` is None where nothing splits it off; `merged`: it is shown as content."""
+class _ReasoningPlan:
+    """How the reasoning is read. `name` is None where nothing splits it off; `merged`: it is shown as content."""
 
     name: str | None
     opened: bool
@@ -88,24 +88,24 @@ class _Calls:
 class _Recipe:
     """Makes the parser of one choice."""
 
-    thought: _Thought
+    reasoning_plan: _ReasoningPlan
     calls: _Calls
     json_answer: bool
     hidden: frozenset[str]
     single_call: bool
 
     def __call__(self) -> AnswerParser:
-        thought, tool = self.thought, self.calls.make() if self.calls.make else None
+        plan, tool = self.reasoning_plan, self.calls.make() if self.calls.make else None
         if tool is not None:
-            tool.starts_in_reasoning = thought.opened
-        splits = make_reasoning_parser(thought.name, thought.opened, self.json_answer) if thought.name else None
+            tool.starts_in_reasoning = plan.opened
+        splits = make_reasoning_parser(plan.name, plan.opened, self.json_answer) if plan.name else None
         return AnswerParser(
             splits,
             tool,
             hidden=self.hidden,
             make_call_id=self.calls.make_call_id,
             single_call=self.single_call,
-            merged=thought.merged,
+            merged=plan.merged,
         )
 
 
@@ -140,7 +140,7 @@ def plan_answer(
         parallel_tool_calls: False: calls behind the first are prevented, or left out.
         earlier_calls: calls that the conversation holds (for families that number them).
         constraint: the client's own.
-        separate_reasoning: False leaves a thought in the content.
+        separate_reasoning: False leaves reasoning in the content.
         thinking: whether the template's switch stands on thinking; None where it has none.
         special_tokens: texts of the tokenizer's special tokens; the same object for each request of a model.
         skip_special_tokens: what the client wants; False shows those that are no markup.
@@ -155,34 +155,34 @@ def plan_answer(
     family = choose_tool_parser(tool_flag, tool_label, model_name, template_source)
     reasoning = choose_reasoning_parser(reasoning_flag, reasoning_label, model_name, template_source)
     calls = _plan_calls(tools, tool_choice, family, template_source, earlier_calls, single, structural_tags)
-    thought = _plan_thought(reasoning, prompt_text, continued_text, thinking)
+    reasoning_plan = _plan_reasoning(reasoning, prompt_text, continued_text, thinking)
     structured = calls.constraint
     if structured is None and constraint is not None:
         structured = constrain_answer(reasoning, constraint) if structural_tags else constraint
     if not separate_reasoning:
-        thought = _merge_thought(thought, calls)
-    return _assemble(thought, calls, structured, special_tokens, skip_special_tokens, single)
+        reasoning_plan = _merge_reasoning(reasoning_plan, calls)
+    return _assemble(reasoning_plan, calls, structured, special_tokens, skip_special_tokens, single)
 
 
 def _assemble(
-    thought: _Thought,
+    reasoning_plan: _ReasoningPlan,
     calls: _Calls,
     structured: StructuredOutput | None,
     special_tokens: frozenset[str],
     hide: bool,
     single: bool,
 ) -> AnswerPlan:
-    needs, hidden = _special_tokens(thought.name, calls.native, special_tokens)
+    needs, hidden = _special_tokens(reasoning_plan.name, calls.native, special_tokens)
     json_answer = structured is not None and structured.kind in ("json", "json_object")
-    recipe = _Recipe(thought, calls, json_answer, hidden if hide else frozenset(), single)
+    recipe = _Recipe(reasoning_plan, calls, json_answer, hidden if hide else frozenset(), single)
     return AnswerPlan(
-        make_parser=recipe if thought.name or calls.make else None,
+        make_parser=recipe if reasoning_plan.name or calls.make else None,
         structured_output=structured,
         needs_special_tokens=needs,
-        counts_reasoning=thought.name is not None and not thought.merged,
-        reasoning_ended=thought.ended if structured is not None else None,
+        counts_reasoning=reasoning_plan.name is not None and not reasoning_plan.merged,
+        reasoning_ended=reasoning_plan.ended if structured is not None else None,
         tool_parser=calls.native,
-        reasoning_parser=thought.name,
+        reasoning_parser=reasoning_plan.name,
     )
 
 
@@ -219,22 +219,22 @@ def _plan_calls(
     return _Calls(partial(make_tool_parser, family, schemas), family, constraint, ids)
 
 
-def _plan_thought(name: str | None, prompt: str, continued: str, thinking: bool | None) -> _Thought:
-    """Only the very end of the prompt says whether a thought is open; where it says nothing, the family's habit."""
+def _plan_reasoning(name: str | None, prompt: str, continued: str, thinking: bool | None) -> _ReasoningPlan:
+    """Only the very end of the prompt says whether reasoning is open; where it says nothing, the family's habit."""
     if name is None:
-        return _Thought(None, opened=False, ended=None)
-    state = thought_state(name, prompt, continued)
+        return _ReasoningPlan(None, opened=False, ended=None)
+    state = reasoning_state(name, prompt, continued)
     if state is not None:
-        return _Thought(name, opened=state, ended=not state)
+        return _ReasoningPlan(name, opened=state, ended=not state)
     if thinking is False:
-        return _Thought(name, opened=False, ended=True)
-    return _Thought(name, opened=thought_habit(name), ended=None)
+        return _ReasoningPlan(name, opened=False, ended=True)
+    return _ReasoningPlan(name, opened=reasoning_habit(name), ended=None)
 
 
-def _merge_thought(thought: _Thought, calls: _Calls) -> _Thought:
-    """The thought as content: with its markers, unless something else could not be read with them in the text."""
-    split = thought.name is not None and (reads_frames(thought.name) or (calls.make is not None and not calls.native))
-    return _Thought(thought.name if split else None, thought.opened, thought.ended, merged=True)
+def _merge_reasoning(plan: _ReasoningPlan, calls: _Calls) -> _ReasoningPlan:
+    """The reasoning as content: with its markers, unless something else could not be read with them in the text."""
+    split = plan.name is not None and (reads_frames(plan.name) or (calls.make is not None and not calls.native))
+    return _ReasoningPlan(plan.name if split else None, plan.opened, plan.ended, merged=True)
 
 
 @lru_cache(maxsize=64)

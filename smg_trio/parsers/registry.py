@@ -97,13 +97,13 @@ def make_reasoning_parser(
     return parser
 
 
-def thought_state(name: str, prompt: str, continued: str = "") -> bool | None:
-    """What the end of the prompt says of the thought: open, closed, or (None) nothing; see `ThinkFormat.state`."""
+def reasoning_state(name: str, prompt: str, continued: str = "") -> bool | None:
+    """What the end of the prompt says of the reasoning: open, closed, or (None) nothing; see `ThinkFormat.state`."""
     return REASONING_FORMATS[name].state(prompt, continued)
 
 
-def thought_habit(name: str) -> bool:
-    """Whether the family's prompts end inside the thought where they do not say so."""
+def reasoning_habit(name: str) -> bool:
+    """Whether the family's prompts end inside the reasoning where they do not say so."""
     return REASONING_FORMATS[name].opened_by("")
 
 
@@ -122,8 +122,8 @@ def make_answer_parser(
     finds_calls = make_tool_parser(tool, tools or {}) if tool else None
     if finds_calls is not None:
         finds_calls.starts_in_reasoning = bool(starts_in_reasoning)
-    splits_thought = make_reasoning_parser(reasoning, starts_in_reasoning) if reasoning else None
-    return AnswerParser(splits_thought, finds_calls)
+    splits_reasoning = make_reasoning_parser(reasoning, starts_in_reasoning) if reasoning else None
+    return AnswerParser(splits_reasoning, finds_calls)
 
 
 def _stated(name: str | None) -> str | None:

@@ -1,6 +1,6 @@
 """One choice's outputs → `ChoiceUpdate`s: detokenizer, stop matcher, parser, in that order. Pure and synchronous.
 
-Stop strings are looked for in all text, thoughts included, as vLLM does. A match ends the choice here, whatever the
+Stop strings are looked for in all text, reasoning included, as vLLM does. A match ends the choice here, whatever the
 engine says in the same breath, and counts the tokens up to the output that completed it.
 """
 
@@ -30,7 +30,7 @@ class DecodeOptions:
         stop_token_ids: the client's own; ending on one is reported, ending on EOS is not.
         logprobs, prompt_logprobs: candidates to show; None = none asked; -1 = all there are.
         constraint_param: what the client calls the constraint on its output; "" for none.
-        counts_reasoning: the answer may hold a thought, so several tokens at once are read one by one.
+        counts_reasoning: the answer may hold reasoning, so several tokens at once are read one by one.
         prompt_only: nothing was to be generated (the engine makes one token all the same, which is not shown).
     """
 
@@ -52,7 +52,7 @@ class ChoiceDecoder:
 
     Attributes:
         completion_tokens: counted so far, the stop token included.
-        reasoning_tokens: of these, those that made thought; None without a reasoning parser.
+        reasoning_tokens: of these, those of the reasoning; None without a reasoning parser.
         cached_tokens: prompt tokens from the engine's prefix cache, once it has said so.
         finished: nothing more will come.
         finish_reason: how it ended, once it has.
@@ -176,12 +176,12 @@ class ChoiceDecoder:
             text += self._detokenizer.flush()
         if text and not self.finished:
             self._show(text, update)
-        self._count_thought(len(token_ids), thinking)
+        self._count_reasoning(len(token_ids), thinking)
         if reason is not None:
             self._finish(output, reason, update)
 
     def _show_each(self, token_ids: list[int], update: ChoiceUpdate) -> list[int]:
-        """Of several tokens at once, show all but the last one by one: a thought may begin or end at any of them.
+        """Of several tokens at once, show all but the last one by one: reasoning may begin or end at any of them.
 
         The last is returned, unless a stop string has ended the choice before it.
         """
@@ -191,13 +191,13 @@ class ChoiceDecoder:
             text = self._detokenizer.push([token_id])
             if text:
                 self._show(text, update)
-            self._count_thought(1, thinking)
+            self._count_reasoning(1, thinking)
             if self.finished:
                 return []
         return token_ids[-1:]
 
-    def _count_thought(self, count: int, was_thinking: bool) -> None:
-        """Count the latest tokens if they were thought, or ended one: a parser that has ended no longer says so."""
+    def _count_reasoning(self, count: int, was_thinking: bool) -> None:
+        """Count the latest tokens if they were reasoning, or ended it: a parser that has ended no longer says so."""
         if self._parser is not None and (self._parser.in_reasoning or (was_thinking and self.finished)):
             self.reasoning_tokens = (self.reasoning_tokens or 0) + count
 
@@ -209,7 +209,7 @@ class ChoiceDecoder:
         thinking = self._parser is not None and self._parser.in_reasoning
         text, _ = self._stops.push(self._detokenizer.push(token_ids[:first]), armed=False)
         self._emit(text, update)
-        self._count_thought(first, thinking)
+        self._count_reasoning(first, thinking)
         return token_ids[first:]
 
     def _show(self, text: str, update: ChoiceUpdate) -> None:

@@ -55,7 +55,7 @@ def check_parsers(model: ServedModel) -> None:
 def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> AnswerPlan:
     """What is done with the text of the request's answer."""
     template = model.text.template_for(tools=bool(request.tools))
-    if not request.tools and request.sampling.structured_output is None and _has_no_thoughts(model, template):
+    if not request.tools and request.sampling.structured_output is None and _has_no_reasoning(model, template):
         return PLAIN_TEXT
     last = request.messages[-1] if request.messages else {}
     continued = last.get("content") if request.continue_final_message else ""
@@ -84,7 +84,7 @@ def name_for_parsers(model_id: str, root: str) -> str:
     return f"{PurePath(model_id).name} {PurePath(root).name}"
 
 
-def _has_no_thoughts(model: ServedModel, template: ChatTemplate | MistralChat | None) -> bool:
+def _has_no_reasoning(model: ServedModel, template: ChatTemplate | MistralChat | None) -> bool:
     name = f"{model.model_id} {model.root}"
     return (
         choose_reasoning_parser(model.reasoning_parser, None, name, "" if template is None else template.source) is None

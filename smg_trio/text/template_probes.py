@@ -231,14 +231,14 @@ def _settle_rounds(prober: _Prober) -> None:
 def _settle_reasoning(prober: _Prober) -> None:
     """Where the reasoning of a turn goes, and the text of a turn with calls, in the turn in progress."""
     turn = {**_assistant("Sorrel"), "reasoning": "Medlar"}
-    thought = _Probe([_user("Quince"), turn], ["Medlar", "Sorrel"])
+    probe = _Probe([_user("Quince"), turn], ["Medlar", "Sorrel"])
     if prober.traits.calls == "own":
-        thought = _Probe([_user("Quince"), _calls(1, reasoning="Medlar"), _result(1)], [*_SEEN, "Medlar"], _TOOLS)
+        probe = _Probe([_user("Quince"), _calls(1, reasoning="Medlar"), _result(1)], [*_SEEN, "Medlar"], _TOOLS)
     forms = [{"reasoning": form} for form in ("reasoning_content", "thinking", "parts")]
     before = prober.traits
-    if not prober.settle([thought], forms):
+    if not prober.settle([probe], forms):
         prober.traits = before
-        if not prober.settle([replace(thought, thinking=True)], forms):
+        if not prober.settle([replace(probe, thinking=True)], forms):
             prober.traits = replace(before, reasoning="none")
     if prober.traits.calls == "own":
         _settle_call_text(prober)

@@ -37,7 +37,7 @@ class MessageAnswer:
     make_call_id: Callable[[], str] = make_tool_use_id
 
     def signature(self, index: int) -> str:
-        """The signature of thinking block ``index``: not empty, since clients drop unsigned thoughts from histories."""
+        """The signature of thinking block ``index``: not empty, since clients drop unsigned ones from histories."""
         return f"{self.message_id}.{index}"
 
 

@@ -1,6 +1,6 @@
 """Updates to content blocks: the one step that streamed and folded Messages answers share.
 
-Hidden things (parallel calls, the text of thoughts) are dropped here, for both forms alike.
+Hidden things (parallel calls, the text of reasoning) are dropped here, for both forms alike.
 """
 
 from __future__ import annotations
@@ -55,4 +55,4 @@ class MessageBlocks:
             self.end = message_end(update.finish, called=blocks.called, call_is_whole=blocks.last_call_is_whole)
         if self._show_thinking:
             return steps
-        return [step for step in steps if not (isinstance(step, BlockDelta) and step.kind == "thought")]
+        return [step for step in steps if not (isinstance(step, BlockDelta) and step.kind == "reasoning")]

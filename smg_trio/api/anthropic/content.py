@@ -49,15 +49,15 @@ class _Turn:
     role: str
     parts: list[Message] = field(default_factory=list)
     calls: list[Message] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
     results: list[Message] = field(default_factory=list)
     done: list[Message] = field(default_factory=list)
 
     def messages(self) -> list[Message]:
         """Tool results first: they answer the turn before, whatever the user says after them."""
         message: Message = {"role": self.role}
-        if self.thoughts:
-            message["reasoning"] = "".join(self.thoughts)
+        if self.reasoning:
+            message["reasoning"] = "".join(self.reasoning)
         if self.calls:
             message["tool_calls"] = self.calls
         if self.parts:
@@ -67,9 +67,9 @@ class _Turn:
 
     def end_with(self, result: Message) -> None:
         """End the message so far with the result of a tool that it called."""
-        if self.parts or self.calls or self.thoughts:
+        if self.parts or self.calls or self.reasoning:
             self.done = self.messages()
-            self.parts, self.calls, self.thoughts = [], [], []
+            self.parts, self.calls, self.reasoning = [], [], []
         self.done.append(result)
 
 
@@ -197,7 +197,7 @@ def _search_result_text(block: Block, param: str) -> str:
 
 
 def _read_thinking(block: Block, param: str, turn: _Turn) -> None:
-    turn.thoughts.append(_required(block, "thinking", string, param))
+    turn.reasoning.append(_required(block, "thinking", string, param))
 
 
 def _skip_redacted(block: Block, param: str, turn: _Turn) -> None:

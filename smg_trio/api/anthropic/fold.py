@@ -48,6 +48,6 @@ class MessageFold:
         if start.call is not None:
             call = {"type": "tool_use", "id": start.call.call_id, "name": start.call.name}
             return f'{dump(call)[:-1]},"input":{partial_object(text)}}}'
-        if start.kind == "thought":
+        if start.kind == "reasoning":
             return dump({"type": "thinking", "thinking": text, "signature": self._answer.signature(start.index)})
         return dump({"type": "text", "text": text})

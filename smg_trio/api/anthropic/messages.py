@@ -50,7 +50,7 @@ class MessagesRequest:
     Attributes:
         chat: the same request in chat terms; all of the pipeline works on it. A last assistant turn (prefill)
             is continued. ``stop_sequences`` are its ``sampling.stop``.
-        show_thinking: False leaves the text of thoughts out (``thinking.display`` is ``omitted``).
+        show_thinking: False leaves the text of reasoning out (``thinking.display`` is ``omitted``).
         user_id: ``metadata.user_id``, an opaque word of the client's.
     """
 

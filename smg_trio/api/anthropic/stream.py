@@ -22,7 +22,7 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 _DELTA_FIELDS: dict[BlockKind, tuple[str, str]] = {
     "text": ("text_delta", "text"),
-    "thought": ("thinking_delta", "thinking"),
+    "reasoning": ("thinking_delta", "thinking"),
     "call": ("input_json_delta", "partial_json"),
 }
 
@@ -73,7 +73,7 @@ class MessageEventWriter:
 
     def _stop(self, step: BlockStop) -> str:
         stop = _event("content_block_stop", f'"index":{step.index}')
-        if step.kind != "thought":
+        if step.kind != "reasoning":
             return stop
         signature = quote(self._answer.signature(step.index))
         return f"{_delta_start(step.index, 'signature_delta', 'signature')}{signature}}}}}\n\n{stop}"
@@ -93,6 +93,6 @@ def _block(step: BlockStart) -> str:
     """The members of a block as it begins."""
     if step.call is not None:
         return f'"type":"tool_use","id":{quote(step.call.call_id)},"name":{quote(step.call.name)},"input":{{}}'
-    if step.kind == "thought":
+    if step.kind == "reasoning":
         return '"type":"thinking","thinking":"","signature":""'
     return '"type":"text","text":""'

@@ -43,7 +43,7 @@ async def parse_function_call(gateway: Gateway, request: Request) -> Response:
 
 
 async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
-    """The thought in a text, and the rest of it."""
+    """The reasoning in a text, and the rest of it."""
     asked = await gateway.parse_body(request, parse_reasoning_request)
     try:
         parser = make_answer_parser(choose_reasoning_parser(asked.parser), None)

@@ -1,1 +1,1 @@
-"""Reasoning formats: how a model marks its thought."""
+"""Reasoning formats: how a model marks its reasoning."""

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFormat:
-    """A family whose whole answer is framed: its parser finds the thought itself.
+    """A family whose whole answer is framed: its parser finds the reasoning itself.
 
     Attributes:
         make: a parser that leaves calls alone.
-        open: what opens the thought at the end of a prompt; none if prompts never do.
+        open: what opens the reasoning at the end of a prompt; none if prompts never do.
         close: what opens the visible text there.
     """
 

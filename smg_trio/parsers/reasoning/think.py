@@ -1,4 +1,4 @@
-"""A thought between two markers, then the answer: what all families but the channelled ones write."""
+"""Reasoning between two markers, then the answer: what all families but the channelled ones write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from smg_trio.parsers.scanner import MarkerScanner, scanner_for
 from smg_trio.parsers.suffixes import Suffixed, without_suffixes
 from smg_trio.parsers.text_cursor import Emit, Steps, expect, skip_space
 
-# Two signs in a row, so that a thought that begins with a bracket or a brace stays a thought.
+# Two signs in a row, so that reasoning that begins with a bracket or a brace stays reasoning.
 _JSON_HEAD: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"])')
 _JSON_HEAD_BEGUN: Final = re.compile(r"\s*[\[{]?\s*")
 _JSON_HEAD_LIMIT: Final = 64
@@ -19,11 +19,11 @@ _JSON_HEAD_LIMIT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ThinkFormat:
-    """How one family marks its thought.
+    """How one family marks its reasoning.
 
     Attributes:
         open, close: spellings of the two markers.
-        starts_in_reasoning: the family's prompts end inside the thought, unless the prompt says otherwise.
+        starts_in_reasoning: the family's prompts end inside the reasoning, unless the prompt says otherwise.
         unwrap: markers around the answer that are never shown.
         special: the markers are special tokens.
         suffixed: the markers may carry a suffix (see `suffixes`).
@@ -42,7 +42,7 @@ class ThinkFormat:
         return frozenset((*self.open, *self.close, *self.unwrap))
 
     def state(self, prompt: str, continued: str = "") -> bool | None:
-        """Whether the answer to `prompt` begins inside the thought; None where the prompt does not say.
+        """Whether the answer to `prompt` begins inside the reasoning; None where the prompt does not say.
 
         Only the prompt's very end counts: markers in earlier turns say nothing about this one.
 
@@ -72,12 +72,12 @@ def last_marker(text: str, opening: tuple[str, ...], closing: tuple[str, ...], *
 
 
 class ThinkParser(ScriptParser):
-    """Parser of a `ThinkFormat`. Only the first thought counts: later markers are text.
+    """Parser of a `ThinkFormat`. Only the first reasoning block counts: later markers are text.
 
     Args:
-        starts_in_reasoning: whether the prompt has opened the thought; None for the family's habit.
-        json_answer: the answer is held to JSON. If the text begins with it although the thought is open, the engine
-            has put the constraint before the thought, and there is none.
+        starts_in_reasoning: whether the prompt has opened the reasoning; None for the family's habit.
+        json_answer: the answer is held to JSON. If the text begins with it although the reasoning is open, the engine
+            has put the constraint before the reasoning, and there is none.
 
     Attributes:
         inner: the tool parser that reads on behind this one, if any. Inside its calls no marker counts.

@@ -1,10 +1,10 @@
-"""Harmony, the channels of gpt-oss: thought, preambles, answer and calls as messages with headers.
+"""Harmony, the channels of gpt-oss: reasoning, preambles, answer and calls as messages with headers.
 
 A message is ``<|start|>assistant to=RECIPIENT<|channel|>CHANNEL to=RECIPIENT <|constrain|>json<|message|>BODY``
 ended by ``<|end|>``, ``<|call|>`` or ``<|return|>``; the prompt ends in the first ``<|start|>assistant``. The
-recipient may stand before or behind the channel. ``analysis`` is thought, ``final`` and ``commentary``
+recipient may stand before or behind the channel. ``analysis`` is reasoning, ``final`` and ``commentary``
 without a recipient are content, whatever goes to ``functions.NAME`` is a call, whatever goes to another
-recipient is thought. A header that makes no sense is content without its markers.
+recipient is reasoning. A header that makes no sense is content without its markers.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class HarmonyParser(ToolParser):
         recipient = _RECIPIENT.search(head)
         channel = _CHANNEL.search(head)
         if recipient is None:
-            thought = channel is not None and channel[1] == "analysis"
-            return (yield from self._read_body(self.reasoning if thought else self.content))
+            analysis = channel is not None and channel[1] == "analysis"
+            return (yield from self._read_body(self.reasoning if analysis else self.content))
         to = recipient[1]
         name = to.removeprefix("functions.")
         if name == to and name not in self.tools:

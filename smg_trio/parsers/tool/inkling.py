@@ -12,11 +12,11 @@ from smg_trio.parsers.text_cursor import Steps, expect, peek, read_name, read_un
 _BLOCK = "<|message_model|>"
 _END = "<|end_message|>"
 _TEXT = "<|content_text|>"
-_THOUGHT = "<|content_thinking|>"
+_REASONING = "<|content_thinking|>"
 _CALL = "<|content_invoke_tool_json|>"
-_ALL = (_BLOCK, _END, _TEXT, _THOUGHT, _CALL)
+_ALL = (_BLOCK, _END, _TEXT, _REASONING, _CALL)
 _OUTSIDE = scanner_for(*_ALL)
-_INSIDE_THOUGHT = scanner_for(_END, _BLOCK)
+_INSIDE_REASONING = scanner_for(_END, _BLOCK)
 _KEYS = CallKeys(arguments=frozenset({"args", "arguments", "parameters"}))
 
 
@@ -37,14 +37,14 @@ class InklingParser(ToolParser):
 
     def script(self) -> Steps[None]:
         yield from peek(self.cursor)
-        marker: str | None = _THOUGHT if self.starts_in_reasoning else ""
+        marker: str | None = _REASONING if self.starts_in_reasoning else ""
         while marker is not None:
             if marker == _BLOCK:
                 marker = yield from self._read_kind()
                 continue
-            if marker == _THOUGHT:
+            if marker == _REASONING:
                 self.cursor.drop()
-                marker = yield from read_until(self.cursor, _INSIDE_THOUGHT, self.reasoning)
+                marker = yield from read_until(self.cursor, _INSIDE_REASONING, self.reasoning)
                 continue
             if marker == _CALL:
                 yield from self._read_call()
@@ -55,7 +55,7 @@ class InklingParser(ToolParser):
         """What a block is: the marker behind its name; "" where there is none."""
         self.cursor.keep(_BLOCK)
         yield from read_name(self.cursor)
-        kind = yield from expect(self.cursor, _TEXT, _THOUGHT, _CALL)
+        kind = yield from expect(self.cursor, _TEXT, _REASONING, _CALL)
         if not kind:
             self.give_back(_ALL)
         return kind

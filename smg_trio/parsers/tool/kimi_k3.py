@@ -1,4 +1,4 @@
-"""Kimi K3's XTML: channels ``<|open|>NAME<|sep|>…<|close|>NAME<|sep|>`` for thought, answer and calls."""
+"""Kimi K3's XTML: channels ``<|open|>NAME<|sep|>…<|close|>NAME<|sep|>`` for reasoning, answer and calls."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class KimiK3Parser(XmlParser):
         marker: str | None = THINK_OPEN if self.starts_in_reasoning else ""
         while marker is not None:
             if marker == THINK_OPEN:
-                marker = yield from self._read_thought()
+                marker = yield from self._read_reasoning()
                 continue
             if marker:
                 yield from self.read_marked(marker)
             marker = yield from self.content_until(self._outside)
 
-    def _read_thought(self) -> Steps[str | None]:
+    def _read_reasoning(self) -> Steps[str | None]:
         marker = yield from read_until(self.cursor, self._inside, self.reasoning)
         if marker in KIMI_K3.block_open and marker not in self._outside.markers:
             self.content(marker)

@@ -1,6 +1,6 @@
 """Chat answers in one piece: the same updates as a stream, folded into one body.
 
-The fold goes through the same `ChatEvents` as the stream, so text, thoughts, calls, finish reason and
+The fold goes through the same `ChatEvents` as the stream, so text, reasoning, calls, finish reason and
 log probabilities cannot differ from what the stream would have said.
 """
 
@@ -122,9 +122,9 @@ class ChatFold:
         calls = choice.tool_calls() if choice.calls else None
         content, reasoning = "".join(choice.content), "".join(choice.reasoning)
         shown = "null" if not content and (calls or reasoning) else quote(content)
-        thought = quote(reasoning) if reasoning else "null"
+        thinking = quote(reasoning) if reasoning else "null"
         called = f',"tool_calls":{dump(calls)}' if calls else ""
         return (
             f'{{"role":{quote(self._answer.role)},"content":{shown},"refusal":null,"annotations":null,"audio":null,'
-            f'"function_call":null,"reasoning":{thought},"reasoning_content":{thought}{called}}}'
+            f'"function_call":null,"reasoning":{thinking},"reasoning_content":{thinking}{called}}}'
         )

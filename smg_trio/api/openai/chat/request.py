@@ -48,8 +48,8 @@ class ChatRequest:
         add_generation_prompt: False by default if the final message is to be continued.
         chat_template: only where the operator trusts requests with templates.
         echo: whether the answer begins with the last message's own text.
-        include_reasoning: False hides thoughts, and with them token ids and logprobs.
-        separate_reasoning: False leaves thoughts in the content.
+        include_reasoning: False hides reasoning, and with them token ids and logprobs.
+        separate_reasoning: False leaves reasoning in the content.
         request_id: the client's own id for this request (``request_id`` or ``rid``).
         notes: what was left out of the request and should be said in the log.
     """

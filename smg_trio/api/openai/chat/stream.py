@@ -5,7 +5,7 @@ reason; then, if asked, one chunk with ``usage`` and no choices; then ``[DONE]``
 probabilities and token ids ride on its first chunk; if it has none, on a chunk with an empty delta, so
 that none are lost while text is held back.
 
-Thoughts are shown under both names that clients look for: ``reasoning`` (vLLM >= 0.12) and
+Reasoning is shown under both names that clients look for: ``reasoning`` (vLLM >= 0.12) and
 ``reasoning_content`` (older vLLM, Rust gateways).
 """
 

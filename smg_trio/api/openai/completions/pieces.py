@@ -105,7 +105,7 @@ class ChoicePieces:
         self.started = False
 
     def piece(self, update: ChoiceUpdate) -> Piece:
-        """The next piece. Only visible text counts: completions have no thoughts and no tool calls."""
+        """The next piece. Only visible text counts: completions have no reasoning and no tool calls."""
         is_first, self.started = not self.started, True
         text = "".join([event.text for event in update.events if isinstance(event, ContentDelta)])
         echoes = is_first and self._answer.echo

@@ -1,6 +1,6 @@
 """Items to chat messages, as vLLM 0.32 (``entrypoints/openai/responses/utils.py``) renders them.
 
-What one assistant turn said comes in several items (a thought, a text, calls); they become one message.
+What one assistant turn said comes in several items (reasoning, a text, calls); they become one message.
 """
 
 from __future__ import annotations

@@ -197,8 +197,8 @@ def _call_output(item: Item, kind: str, param: str, item_id: str) -> Item:
 
 
 def _reasoning(item: Item, param: str, make_id: MakeId) -> Item:
-    summary = _thought_parts(item.get("summary"), f"{param}.summary", "summary_text")
-    content = _thought_parts(item.get("content"), f"{param}.content", "reasoning_text")
+    summary = _reasoning_parts(item.get("summary"), f"{param}.summary", "summary_text")
+    content = _reasoning_parts(item.get("content"), f"{param}.content", "reasoning_text")
     return {
         "id": _id(item, param, make_id, "rs"),
         "type": "reasoning",
@@ -208,7 +208,7 @@ def _reasoning(item: Item, param: str, make_id: MakeId) -> Item:
     }
 
 
-def _thought_parts(value: Any, param: str, kind: str) -> list[Item]:
+def _reasoning_parts(value: Any, param: str, kind: str) -> list[Item]:
     parts = []
     for index, part in enumerate(() if value is None else array(value, param)):
         path = f"{param}[{index}]"

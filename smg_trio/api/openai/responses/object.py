@@ -27,7 +27,7 @@ class ResponseAnswer:
         created_at: seconds since the epoch.
         shown: the members that repeat the request (`ResponsesRequest.shown`).
         max_output_tokens, temperature, top_p, presence_penalty, frequency_penalty: as resolved for the engine.
-        show_reasoning: False hides thoughts.
+        show_reasoning: False hides reasoning.
         top_logprobs: candidates shown per token; log probabilities are shown if updates have them.
         raw_messages: shown if not None.
         declared_tools: names of functions to what the client declared, see `response_tools`.

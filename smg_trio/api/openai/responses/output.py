@@ -1,9 +1,9 @@
 """Updates to output items: the one step that streamed and folded responses share.
 
-Each block of the answer is an item: a thought is a ``reasoning`` item, text a ``message``, a call a ``function_call``
+Each block of the answer is an item: reasoning is a ``reasoning`` item, text a ``message``, a call a ``function_call``
 or a ``custom_tool_call``, as the client declared the tool.
 Log probabilities belong to the text they are of: those of tokens whose text is still held back wait for it, those of
-thoughts and calls have no place in this API.
+reasoning and calls have no place in this API.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from smg_trio.core.conversations import Item
     from smg_trio.core.events import ChoiceFinish, ChoiceUpdate
 
-_PREFIXES: dict[BlockKind, str] = {"text": "msg", "thought": "rs", "call": "fc"}
+_PREFIXES: dict[BlockKind, str] = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
 
 @dataclass(slots=True)
@@ -54,8 +54,8 @@ class OutputItem:
         return "".join(self.pieces)
 
     def part(self) -> Item:
-        """Its content part: a text, a thought."""
-        if self.kind == "thought":
+        """Its content part: a text, reasoning."""
+        if self.kind == "reasoning":
             return {"type": "reasoning_text", "text": self.text}
         logprobs = None if self.logprobs is None else self.logprob_values()
         return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": self.text}
@@ -70,7 +70,7 @@ class OutputItem:
         if self.call is not None:
             return {**self._call_facts(self.call), **common}
         content = [] if self.status == "in_progress" else [self.part()]
-        if self.kind == "thought":
+        if self.kind == "reasoning":
             return {"type": "reasoning", "summary": [], "content": content, "encrypted_content": None, **common}
         return {"type": "message", "role": "assistant", "content": content, **common}
 

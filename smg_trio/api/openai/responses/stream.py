@@ -22,7 +22,7 @@ from smg_trio.core.events import ChoiceUpdate, ContentDelta, Usage
 
 _NAMES: dict[BlockKind, str] = {
     "text": "response.output_text",
-    "thought": "response.reasoning_text",
+    "reasoning": "response.reasoning_text",
     "call": "response.function_call_arguments",
 }
 _CUSTOM_NAME = "response.custom_tool_call_input"

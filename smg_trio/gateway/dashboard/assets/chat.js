@@ -1,4 +1,4 @@
-// A small chat: streams, shows thought and tool calls apart, and takes results of tool calls.
+// A small chat: streams, shows reasoning and tool calls apart, and takes results of tool calls.
 const chat = { messages: [], abort: null, openCalls: [] };
 
 function readTools() {
