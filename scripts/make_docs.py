@@ -53,7 +53,7 @@ log_json = true
 
 In a variable several values are separated with commas or spaces (`SMG_TRIO_WORKER_URLS=ipc:///run/smg/w0,ipc:///run/smg/w1`;
 a key that holds a comma belongs into the file of `--api-key-file`), yes and no are `true` and `false`, and an empty one
-counts as unset. A key that the file should not have is an error, a variable that is no setting a warning; both name the
+counts as unset. A key that the file should not have is an error, an unknown variable a warning; both name the
 nearest setting. What Kubernetes sets for a service called `smg-trio` is recognised and left alone.
 
 ```bash
@@ -106,7 +106,7 @@ def _without_effect() -> Iterator[str]:
     yield "### Flags of SMG without effect"
     yield ""
     yield f"{NOTE} The log names those that were given, as a warning; with `serve` they are `--router-NAME`."
-    yield "With `--jwt-issuer` and its like the control plane is closed to everybody who has no key for it."
+    yield "With `--jwt-issuer` and its like the control plane is closed to requests without a key for it."
     yield ""
     yield _code([f"--{name}" for name in sorted((*SWITCHES, *WITH_VALUE, *WITH_VALUES))])
     yield ""

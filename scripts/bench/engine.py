@@ -100,7 +100,7 @@ class WordScript:
     ending: Ending = _AT_MAX_TOKENS
 
     def ticks(self, request: EngineRequest) -> Iterator[Sequence[int]]:
-        """Yield one id per step, for ever."""
+        """Yield one id per step until cancelled."""
         return iter(self.words.ids(request.seed or 0))
 
 

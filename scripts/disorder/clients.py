@@ -146,7 +146,7 @@ class _Response:
 
 
 async def probe_health(http: httpx.AsyncClient, tally: Tally) -> None:
-    """Ask whether the gateway lives, ten times a second, for ever."""
+    """Ask whether the gateway lives, ten times a second until cancelled."""
     while True:
         began = trio.current_time()
         answer = await http.get("/health")

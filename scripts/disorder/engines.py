@@ -47,7 +47,7 @@ class ProcessEngines:
         ]  # fmt: skip
 
     async def run(self) -> None:
-        """Keep them alive, for ever; cancelled, they are killed."""
+        """Keep them alive, forever; cancelled, they are killed."""
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         run = partial(trio.run_process, self._command, stderr=subprocess.DEVNULL, check=False, env=environment)
         while True:
@@ -109,7 +109,7 @@ class LocalEngines:
         self._scopes = [trio.CancelScope() for _ in self.engines]
 
     async def run(self) -> None:
-        """Keep them alive, for ever; cancelled, they are killed."""
+        """Keep them alive, forever; cancelled, they are killed."""
         async with trio.open_nursery() as nursery:
             for rank in range(len(self.engines)):
                 nursery.start_soon(self._keep, rank)
@@ -129,7 +129,7 @@ class LocalEngines:
         return {
             "killed": self._killed,
             "died with the sentinel": self._died,
-            "restarted at once": self._restarted,
+            "restarted immediately": self._restarted,
             "vanished while starting": self._vanished,
             "garbage": self._garbage,
             "silence, then killed": self._silent,

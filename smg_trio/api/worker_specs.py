@@ -1,8 +1,8 @@
 """Bodies of the worker API: what ``POST``, ``PUT`` and ``PATCH /workers`` are told, and what they answer.
 
 Field names, statuses and texts are the reference gateway's; unknown keys are ignored. What a body says wrongly is
-refused at once (400). What is well formed but no ZMQ worker can be is refused by `worker_spec` (which the gateway calls
-in the background, after 202), so that ``GET /workers/{id}`` can show the reason.
+refused immediately (400). What is well formed but no ZMQ worker can be is refused by `worker_spec` (which the gateway
+calls in the background, after 202), so that ``GET /workers/{id}`` can show the reason.
 
 Errors of the worker API have a shape of their own: ``{"error": "<text>", "code": "BAD_REQUEST"}``.
 """

@@ -1,6 +1,6 @@
 """The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top | completion.
 
-Heavy rooms are imported by the command that needs them, so that ``--help`` answers at once.
+Heavy rooms are imported by the command that needs them, so that ``--help`` answers immediately.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _read_file(name: str) -> Reading:
     except OSError as error:
         raise ConfigError("--config", f"cannot read {name}: {error.strerror}.", "Name a TOML file.") from None
     except UnicodeDecodeError:
-        raise ConfigError("--config", f"{name} is no UTF-8 text.", "Name a TOML file.") from None
+        raise ConfigError("--config", f"{name} is not UTF-8 text.", "Name a TOML file.") from None
     return read_toml(text, name)
 
 
@@ -297,7 +297,7 @@ def _config_check(parsed: argparse.Namespace) -> int:
         print(f"{parsed.file}: {problem.message}", file=sys.stderr)
     if problems:
         return 2
-    print(f"{parsed.file}: {len(file.layer)} settings, all good")
+    print(f"{parsed.file}: {len(file.layer)} settings, valid")
     return 0
 
 

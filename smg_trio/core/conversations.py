@@ -13,7 +13,7 @@ from typing import Any, Final
 Item = dict[str, Any]
 
 SHARED: Final = ""
-"""Owner of what everybody may see: it was kept while no key was needed, or before owners were recorded."""
+"""Owner of what every key holder may see: it was kept while no key was needed, or before owners were recorded."""
 
 
 def is_visible(kept_for: str, owner: str) -> bool:

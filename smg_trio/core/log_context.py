@@ -1,6 +1,6 @@
 """What a log line is about, without anybody passing it along: set once per task, inherited by the tasks it starts.
 
-Whoever starts a task that outlives the request it was started for clears `request_id` in it.
+A task that outlives the request it was started for clears `request_id`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Class = TypeVar("Class")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def record(cls: type[Class]) -> type[Class]:
-    """Class decorator: ``dataclass(slots=True, kw_only=True)`` whose instances type checkers let nobody change.
+    """Class decorator: ``dataclass(slots=True, kw_only=True)`` whose instances type checkers treat as read-only.
 
     Instances compare by their fields and have no hash.
     """

@@ -98,7 +98,7 @@ class PoolingParams:
     """What is pooled instead of generated (embeddings, scores, classes).
 
     Attributes:
-        use_activation: an engine takes None for False, so that whoever knows the model decides.
+        use_activation: an engine takes None for False, so that the code that knows the model decides.
         skip_reading_prefix_cache: what is pooled per token must be computed for every token.
         second_text_start: position of the first token of the second of two texts, for models that embed which of
             the two a token belongs to; None for all others.
@@ -151,7 +151,7 @@ class GenerationRequest:
         priority: lower is sooner; only with the engine's priority scheduling.
         rank: a pinned data-parallel rank, or None to let the worker choose.
         stream: whether outputs are wanted as they come. The wire always asks the engine for each
-            token, so that stop strings can end a request at once; this is a hint for statistics.
+            token, so that stop strings can end a request immediately; this is a hint for statistics.
         extra: prepared request fields of one engine protocol, by their wire name (vLLM: `prompt_embeds`
             as TensorValue, `mm_features` with TensorValues inside, `session_id`, …).
     """

@@ -31,7 +31,7 @@ class RankPhase(StrEnum):
 class HealthOverrides:
     """A worker's own health settings; None where the gateway's hold. Times in seconds.
 
-    ``drain_settle_secs``: how long its answers may go on once it is to be removed; 0 ends them at once.
+    ``drain_settle_secs``: how long its answers may go on once it is to be removed; 0 ends them immediately.
     """
 
     failure_threshold: int | None = None

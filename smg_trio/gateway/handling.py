@@ -70,7 +70,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         response.headers += gateway.meters.of(context.holder).headers()
     if route.access is Access.ADMIN and gateway.settings.control_plane_audit_enabled:
         # Refusals as well: who tried is what an audit is read for.
-        who = shown(context.key_name) if context.key_name else "nobody"
+        who = shown(context.key_name) if context.key_name else "anonymous"
         audit.info("%s %s by %s: %d", request.method, shown_path(request.path), who, response.status)
     response.headers.append(("x-request-id", context.request_id))
     return response

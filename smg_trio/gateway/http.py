@@ -43,7 +43,7 @@ BodyWrite = Callable[[bytes], Awaitable[None] | None]
 
 
 class ByteStream(Protocol):
-    """A response body that comes bit by bit. `close` is called once by whoever sends it, on every path."""
+    """A response body that comes bit by bit. `close` is called once by its sender, on every path."""
 
     @property
     def ended(self) -> bool:
@@ -59,7 +59,7 @@ class ByteStream(Protocol):
 
         `mostly_immediate`: `write` hardly ever returns something to wait for.
 
-        The short way of most tokens, for a stream that has begun; a stream without one returns at once. Raises what
+        The short way of most tokens, for a stream that has begun; a stream without one returns immediately. Raises what
         `write` does, and nothing else.
         """
         ...
@@ -77,7 +77,7 @@ class Response:
     """What an endpoint answers. Header names are lower case.
 
     Attributes:
-        on_end: called by whoever sends a stream when that is over, with whether the client was sent all of it.
+        on_end: called by the sender of a stream when that is over, with whether the client was sent all of it.
     """
 
     status: int

@@ -5,9 +5,9 @@ run_gateway
 └─ workers (registry)                       cancelled last
    └─ serving: HTTP listener ∥ metrics listener ∥ signal watcher ∥ key and certificate files
 ```
-Shutdown: not ready at once and no new generations; answers in flight go on until they end or the grace period does;
-what is left gets an error event and ``[DONE]``; sockets are cut a moment later whoever reads them; then the workers
-abort, close and unlink. A second signal cuts at once.
+Shutdown: immediately not ready, and no new generations; answers in flight go on until they end or the grace period
+does; what is left gets an error event and ``[DONE]``; sockets are cut a moment later, read or not; then the workers
+abort, close and unlink. A second signal cuts immediately.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class DisconnectWatch:
             self._epoll.unregister(sock)
 
     async def run(self) -> None:
-        """Reports disconnects for ever. Cancellation leaves the set as it is."""
+        """Reports disconnects until cancelled. Cancellation leaves the set as it is."""
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
             for fd, events in self._epoll.poll(0):

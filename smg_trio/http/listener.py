@@ -158,7 +158,7 @@ async def serve(
         on_fault: told of each such answer.
         task_status: started with a `RunningServer`.
 
-    Cancellation closes every socket at once; requests in flight are cancelled.
+    Cancellation closes every socket immediately; requests in flight are cancelled.
     """
     shutdown = shutdown or Shutdown()
     server = _Server(app, limits or ServerLimits(), ssl_context, FaultAnswers(answer_fault, on_fault))

@@ -13,7 +13,7 @@ class ServerStatistics:
         connections_open: connections open now.
         connections_idle: of those, the ones between requests.
         connections_accepted: all that were taken, refused ones not included.
-        connections_refused: closed at once because of the connection cap.
+        connections_refused: closed immediately because of the connection cap.
         connections_handed_over: those hypercorn's protocols speak or spoke (WebSocket, h2).
         requests: HTTP/1.1 requests that were given to the app.
         faults: requests the server itself refused or gave up on.

@@ -74,7 +74,7 @@ class Supervisor:
         worker: where it dials in.
         ending: how its processes end.
         say: takes each line of its output, with the engine's name in front.
-        startup_timeout_s: how long a start may take until it is ready; None for ever.
+        startup_timeout_s: how long a start may take until it is ready; None: without limit.
         host: for messages.
         open_engine: starts a process; tests give another.
     """

@@ -53,6 +53,6 @@ class _Teller:
         self._write(f"-{group}\n")
 
     def _write(self, line: str) -> None:
-        # Without its orphan guard serve works all the same; a pipe takes such a line at once.
+        # Without its orphan guard serve works all the same; a pipe takes such a line immediately.
         with suppress(BrokenPipeError):
             os.write(self._descriptor, line.encode())

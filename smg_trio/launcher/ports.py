@@ -45,7 +45,7 @@ def find_ports(
 
 
 def port_is_free(port: int) -> bool:
-    """Whether nobody listens on `port` of the loopback addresses at this moment."""
+    """Whether `port` is free on the loopback addresses at this moment."""
     return _can_bind(socket.AF_INET, "127.0.0.1", port) and _can_bind(socket.AF_INET6, "::1", port)
 
 
@@ -56,6 +56,6 @@ def _can_bind(family: socket.AddressFamily, host: str, port: int) -> bool:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        # A host without IPv6 has nobody listening there.
+        # A host without IPv6 has no listener there.
         return error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
     return True

@@ -109,7 +109,7 @@ class Lives:
     def pause_after(self, death: Death) -> float | None:
         """Seconds until the next start; None: there is no use in one.
 
-        An engine that was ready once is started again for ever: its command line is right, and other workers may be
+        An engine that was ready once is started again forever: its command line is right, and other workers may be
         serving meanwhile.
         """
         if death.ready_for_s is not None:

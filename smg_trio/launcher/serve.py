@@ -4,7 +4,7 @@
 run_serve
 └─ signal watcher
    └─ engines, one supervisor each        ended after the gateway
-      └─ gateway                          started first: an engine's HELLO is answered at once
+      └─ gateway                          started first: an engine's HELLO is answered immediately
 ```
 The gateway is handed in: this room does not know the HTTP side.
 """
@@ -128,7 +128,7 @@ async def run_serve(
     Args:
         plan: from `plan_serve`.
         run_gateway: see `RunGateway`.
-        ask_gateway_end: makes it drain and end; called again, it ends at once.
+        ask_gateway_end: makes it drain and end; called again, it ends immediately.
         say: takes the engines' lines; None: they go to stderr.
 
     Returns 128 + N after signal N, else the gateway's exit code. Raises SmgError if the gateway or an engine could
@@ -152,7 +152,7 @@ async def run_serve(
 
 
 def _print(line: str) -> None:
-    # Whoever read our stderr may be gone: that costs the lines, not the engines.
+    # The reader of our stderr may be gone: that costs the lines, not the engines.
     with suppress(OSError, ValueError):  # ValueError: stderr is closed
         print(line, file=sys.stderr, flush=True)
 
@@ -181,7 +181,7 @@ class _Serve:
         return self._gateway_code if self._signal is None else 128 + self._signal
 
     async def watch_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """The first signal ends serve in order, the second at once."""
+        """The first signal ends serve in order, the second immediately."""
         # nohup's wish is respected; a terminal that goes away otherwise ends serve, and so its engines.
         hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, *hangup) as signals:
@@ -209,7 +209,7 @@ class _Serve:
             engines.cancel_scope.cancel()
 
     def _refused(self, workers: Sequence[WatchedWorker]) -> bool:
-        """Whether a worker could not bind its sockets: engines would dial in vain for ever."""
+        """Whether a worker could not bind its sockets: engines would dial in vain forever."""
         for snapshot in [worker.snapshot() for worker in workers]:
             if snapshot.state is WorkerState.FAILED:
                 self._give_up(ConfigError("--worker-base-port", f"{snapshot.spec.url} failed: {snapshot.reason}"))

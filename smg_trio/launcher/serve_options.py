@@ -81,7 +81,7 @@ class ServeOptions:
         engine_count: data-parallel ranks of each engine process.
         worker_host: where the engines run, for messages only.
         worker_base_port: first port tried for an engine.
-        startup_timeout_s: how long an engine may take to become ready; None for ever.
+        startup_timeout_s: how long an engine may take to become ready; None: without limit.
         engine_python: interpreter that has the engine installed.
         engine_words: the engine's flags as the user wrote them, in order.
         given: gateway settings the command line names, by field name.
@@ -120,7 +120,7 @@ def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOp
     _check_connection_mode(parsed.connection_mode)
     for word in rest:
         if word.startswith("--router-"):
-            parser.error(f"{word.partition('=')[0]} is no option of this gateway")
+            parser.error(f"{word.partition('=')[0]} is not an option of this gateway")
     engine_words = (*rest, *verbatim)
     shared, own = _shared_values(backend, engine_words), _given(parsed)
     if own.get("model_path", shared.get("model_path")) != shared.get("model_path"):

@@ -141,7 +141,7 @@ def _canonical(name: str, option: str, known: Mapping[str, object], aliases: Map
     if key == PASSTHROUGH:
         return None
     if key not in known:
-        raise ConfigError(option, f"{name!r} is no known parser.", f"Known: {', '.join(sorted(known))}.")
+        raise ConfigError(option, f"{name!r} is not a known parser.", f"Known: {', '.join(sorted(known))}.")
     return key
 
 

@@ -232,7 +232,7 @@ class ChoiceDecoder:
 
     def _add(self, update: ChoiceUpdate, events: list[ParserEvent]) -> None:
         if isinstance(update.events, list):
-            update.events.extend(events)  # the first list was made for this update: nobody else holds it
+            update.events.extend(events)  # the first list was made for this update: it is not shared
         else:
             update.events = events
 

@@ -48,7 +48,7 @@ def is_thinking(request: ChatRequest, template: ChatTemplate | MistralChat) -> b
 
 
 def check_parsers(model: ServedModel) -> None:
-    """Raises ConfigError if the operator named parsers for the model that nobody knows."""
+    """Raises ConfigError if the operator named unknown parsers for the model."""
     plan_answer(tool_flag=model.tool_parser, reasoning_flag=model.reasoning_parser)
 
 

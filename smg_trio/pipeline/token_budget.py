@@ -69,7 +69,7 @@ def _count(text: str, tokenizer: Tokenizer, limit: int) -> int:
     """Tokens of a text, at least: not all of them if they are more than `limit`."""
     counted = 0
     for start in range(0, len(text), _PIECE_CHARS):
-        # Whoever is gone needs no count; on the loop, where only tests count, nobody can go.
+        # A client that is gone needs no count; on the loop, where only tests count, none can go.
         with contextlib.suppress(RuntimeError):
             trio.from_thread.check_cancelled()
         counted += max(0, len(tokenizer.encode(text[start : start + _PIECE_CHARS])) - _CUT_TOKENS)

@@ -20,14 +20,14 @@ LEAST_DERIVED_LIMIT = 4096
 
 
 class AdmissionQueueFull(Overloaded):
-    """All places are taken, and so is the queue for them."""
+    """All slots are taken, and the queue is full."""
 
     code = "admission_queue_full"
     status = 429
 
 
 class AdmissionQueueTimeout(Overloaded):
-    """The wait for a place was too long."""
+    """The wait for a slot was too long."""
 
     code = "admission_queue_timeout"
     status = 503
@@ -57,7 +57,7 @@ class AdmissionStatistics:
 
 
 class Permit:
-    """A place. Close it on every path, once or more; closing never blocks."""
+    """A slot. Close it on every path, once or more; closing never blocks."""
 
     __slots__ = ("_queue",)
 
@@ -65,7 +65,7 @@ class Permit:
         self._queue: AdmissionQueue | None = queue
 
     def close(self) -> None:
-        """Give the place to whoever waits longest; idempotent."""
+        """Give the slot to the request that has waited longest; idempotent."""
         queue, self._queue = self._queue, None
         if queue is not None:
             queue.release()
@@ -83,8 +83,8 @@ class AdmissionQueue:
     """Places for answers.
 
     Args:
-        limit: places; None for no limit.
-        queue_size: how many may wait; 0 refuses at once whoever finds no place.
+        limit: slots; None for no limit.
+        queue_size: how many may wait; 0 refuses immediately where no slot is free.
         timeout_s: how long one may wait.
         rate_per_s: answers begun per second, up to `limit` (or a second's worth, without) at once; None for no limit.
     """
@@ -110,7 +110,7 @@ class AdmissionQueue:
     async def admit(self) -> Permit:
         """A permit, waited for if need be.
 
-        No checkpoint if there is a place. Raises AdmissionQueueFull at once, AdmissionQueueTimeout after `timeout_s`.
+        No checkpoint if a slot is free. Raises AdmissionQueueFull immediately, AdmissionQueueTimeout after `timeout_s`.
         Cancelled, the wait leaves nothing behind.
         """
         if self._pace is not None:
@@ -150,14 +150,14 @@ class AdmissionQueue:
             raise AdmissionQueueTimeout("timed out waiting for an admission slot")
 
     def _give_up(self, granted: trio.Event) -> None:
-        # Cancelled after the place was given but before the task ran again: the place goes to the next one.
+        # Cancelled after the slot was given but before the task ran again: the slot goes to the next one.
         if granted.is_set():
             self.release()
         else:
             self._waiters.remove(granted)
 
     def release(self) -> None:
-        """Called by a permit: its place is handed to the first in the queue, or free."""
+        """Called by a permit: its slot is handed to the first in the queue, or free."""
         if self._waiters:
             self._waiters.popleft().set()
         else:
@@ -177,7 +177,7 @@ class AdmissionQueue:
 
 
 class _Pace:
-    """Turns at a rate. Each is reserved when it is asked for, so nobody waits who could not be served in time."""
+    """Turns at a rate. Each is reserved when it is asked for, so no request waits that could not be served in time."""
 
     def __init__(self, rate_per_s: float, burst: int | None, queue_size: int, timeout_s: float) -> None:
         self._bucket = TokenBucket(rate_per_s, burst or max(1.0, rate_per_s), trio.current_time())
@@ -188,7 +188,7 @@ class _Pace:
     async def wait(self) -> None:
         """Wait for a turn. No checkpoint if it is there.
 
-        Raises AdmissionQueueFull, AdmissionQueueTimeout at once. Cancelled, the turn is given back.
+        Raises AdmissionQueueFull, AdmissionQueueTimeout immediately. Cancelled, the turn is given back.
         """
         wait_s = self._bucket.wait_s(1, trio.current_time())
         if not wait_s:

@@ -3,8 +3,8 @@
 ========== ============================== ==========================================================================
 state      who gets the worker            what comes next
 ========== ============================== ==========================================================================
-closed     everybody                      open, after `failure_threshold` failures in a row within `window_s`
-open       nobody                         half open, after `timeout_s`
+closed     all                            open, after `failure_threshold` failures in a row within `window_s`
+open       none                           half open, after `timeout_s`
 half open  `success_threshold` at a time  closed, after so many successes; open again at the first failure
 ========== ============================== ==========================================================================
 

@@ -18,7 +18,7 @@ Verdict = SmgError | bool | None
 class Lease:
     """Close it on every path, once or more; closing never blocks.
 
-    Whoever knows how the request ended says so with `succeeded` or `failed` before closing; the last word counts.
+    The caller reports how the request ended with `succeeded` or `failed` before closing; the last report counts.
     Without one (the client has left) the worker is not judged.
     """
 

@@ -3,9 +3,9 @@
 ============ ================================= =====================================================================
 from         event                             to
 ============ ================================= =====================================================================
-any but      engines connected                 ready, at once (the reference waits for two good probes)
+any but      engines connected                 ready, immediately (the reference waits for two good probes)
 draining
-ready        engines lost                      not ready, at once (the reference waits for three bad probes)
+ready        engines lost                      not ready, immediately (the reference waits for three bad probes)
 any          sockets cannot be bound           failed; connecting still makes it ready
 pending      10 x `failure_threshold` bad      failed
              probes in all
@@ -19,7 +19,7 @@ any          drain                             draining, for good; not probed
 ============ ================================= =====================================================================
 
 A probe looks whether the worker has an engine that serves; it costs the engine nothing. Socket monitors and the
-handshake tell of changes at once, so probes only decide when waiting has become failure. A failed worker keeps its
+handshake tell of changes immediately, so probes only decide when waiting has become failure. A failed worker keeps its
 sockets: it is called failed so that operators see it, and may be removed if they want that.
 """
 

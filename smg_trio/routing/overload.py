@@ -2,7 +2,7 @@
 
 An overloaded worker is left out while another one is not. If all are, the least loaded one takes the request, or it
 is refused if the operator wants that. The figures are what engines piggyback on outputs. An idle engine sends none, so
-its last word counts only while it has something in flight; else a worker could stay shut for ever.
+its last word counts only while it has something in flight; else a worker could stay shut forever.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Workers come and go while the gateway runs. Each runs in a cancel scope of its own inside the registry's nursery,
 which the gateway cancels only after its listeners have drained. What is slow about a change (loading a model's files,
-draining) happens in tasks of that nursery too, so whoever asks for it is answered at once.
+draining) happens in tasks of that nursery too, so callers return immediately.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Registry:
         finally:
             entry.ended.set()
             self._closing.discard(entry)
-        if not started:  # removed while it was being bound: whoever added it need not know
+        if not started:  # removed while it was being bound: its adder need not know
             task_status.started()
 
     def _refuse_collision(self, worker: Worker) -> None:
@@ -153,7 +153,7 @@ class Registry:
 
         `make_spec` may take its time (loading a model's files); it is cancelled if the worker is removed meanwhile. An
         SmgError out of it, or out of adding, makes the application failed, with the error's words as the reason.
-        Raises Conflict at once if the URL is taken.
+        Raises Conflict immediately if the URL is taken.
         """
         assert self._nursery is not None, "the registry runs before workers are added"
         for entry in self._roster.entries.values():
@@ -266,7 +266,7 @@ class Registry:
     def drain(self, worker_id: str) -> None:
         """Remove a worker once its answers have ended, but not later than its drain limit.
 
-        One that is not ready, an idle one, or one that is only applied for goes at once. Raises NotFound.
+        One that is not ready, an idle one, or one that is only applied for goes immediately. Raises NotFound.
         """
         assert self._nursery is not None, "the registry runs before workers are drained"
         if self._withdraw(worker_id):

@@ -70,7 +70,7 @@ def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
         bounds = (-1.0,)
     if not all(0 < bound < inf for bound in bounds) or any(low >= high for low, high in pairwise(bounds)):
         raise ConfigError(
-            "--prometheus-duration-buckets", f"{' '.join(texts)!r} are no ascending numbers above 0.",
+            "--prometheus-duration-buckets", f"{' '.join(texts)!r} are not ascending numbers above 0.",
             "Write seconds, as 0.1 0.5 1 5.",
         )  # fmt: skip
     return bounds
@@ -81,7 +81,9 @@ def _check_traces_endpoint(endpoint: str) -> None:
     host = (rest if separator else endpoint).partition("/")[0]
     if not host.strip() or (separator and scheme not in ("http", "https")) or not host.isprintable() or " " in host:
         raise ConfigError(
-            "--otlp-traces-endpoint", f"{endpoint!r} is no host:port or http(s) URL.", "Write it as collector:4318."
+            "--otlp-traces-endpoint",
+            f"{endpoint!r} is neither host:port nor an http(s) URL.",
+            "Write it as collector:4318.",
         )
 
 
@@ -165,7 +167,9 @@ def _check_positive(settings: Settings) -> None:
             raise ConfigError(flag_of(name), f"must be greater than 0, got {getattr(settings, name)}.")
     if not settings.shutdown_grace_period_secs >= 0:
         grace_s = settings.shutdown_grace_period_secs
-        raise ConfigError("--shutdown-grace-period-secs", f"must not be negative, got {grace_s}.", "0 ends at once.")
+        raise ConfigError(
+            "--shutdown-grace-period-secs", f"must not be negative, got {grace_s}.", "0 ends immediately."
+        )
     if not settings.min_body_rate >= 0:
         rate = settings.min_body_rate
         raise ConfigError("--min-body-rate", f"must not be negative, got {rate}.", "0 is for no least rate.")

@@ -40,7 +40,7 @@ def _option(
     secret: bool = False,
     guards: bool = False,
 ) -> Any:
-    """A field. `secret`: never shown. `guards`: empty is refused, not taken for unset: that would leave a door open."""
+    """A field. `secret`: never shown. `guards`: empty is refused, not taken for unset, which would leave it open."""
     metadata: Mapping[str, Any] = {
         "help": help,
         "group": group,
@@ -73,7 +73,7 @@ class Settings:
     )
     dp_aware: bool = _option(
         False,
-        "Accepted for workers of one engine; a group behind one worker is told its size instead (--zmq-engine-count).",
+        "Accepted for workers of one engine; for a group behind one worker set --zmq-engine-count instead.",
         "Workers",
     )
     zmq_handshake_address: str | None = _option(
@@ -135,16 +135,16 @@ class Settings:
         metavar="NAME",
     )  # fmt: skip
     max_concurrent_requests: int = _option(
-        -1, "Answers in progress at once, streams included. -1: 1024 per processor, at least 4096; 0: no limit.",
+        -1, "Concurrent requests, streams included. -1: 1024 per processor, at least 4096; 0: no limit.",
         "Admission", metavar="N",
     )  # fmt: skip
     queue_size: int = _option(
-        100, "How many requests may wait for a place; 0 refuses at once.", "Admission", metavar="N"
+        100, "Requests that may wait in the admission queue; 0: refuse immediately.", "Admission", metavar="N"
     )
-    queue_timeout_secs: float = _option(60.0, "How long a request may wait for a place.", "Admission", metavar="S")
+    queue_timeout_secs: float = _option(60.0, "Longest wait in the admission queue.", "Admission", metavar="S")
     rate_limit_tokens_per_second: float = _option(
-        0.0, "Requests (not tokens, in spite of the name) per second that are begun; up to --max-concurrent-requests "
-        "at once after a pause. Others wait in the queue. 0: no limit.", "Admission", metavar="N",
+        0.0, "Requests (not tokens, in spite of the name) begun per second; after a pause a burst of up to "
+        "--max-concurrent-requests. Others wait in the queue. 0: no limit.", "Admission", metavar="N",
     )  # fmt: skip
     worker_overload_protection: bool = _option(
         False, "No effect; accepted for compatibility with SMG. Protection is on unless it is disabled.", "Admission"
@@ -154,32 +154,32 @@ class Settings:
         "Admission",
     )  # fmt: skip
     worker_overload_waiting_requests: int = _option(
-        8, "Requests waiting at a worker's engines from which it is overloaded.", "Admission", metavar="N"
+        8, "Queued requests at which a worker counts as overloaded.", "Admission", metavar="N"
     )
     worker_overload_token_usage: float = _option(
-        0.8, "Share of the KV cache in use (0..1) from which a worker is overloaded.", "Admission", metavar="SHARE"
+        0.8, "Share of the KV cache in use (0..1) at which a worker counts as overloaded.", "Admission", metavar="SHARE"
     )
     worker_overload_shed: bool = _option(
         False, "Refuse a request (503) if every worker is overloaded, instead of taking the least loaded.", "Admission"
     )
     retry_max_retries: int = _option(
-        5, "Attempts at a request, the first included, where another one can help.", "Resilience", metavar="N"
+        5, "Attempts per request, the first included, where a retry can help.", "Resilience", metavar="N"
     )
     retry_initial_backoff_ms: float = _option(50.0, "Delay before the second attempt.", "Resilience", metavar="MS")
     retry_max_backoff_ms: float = _option(30000.0, "Longest delay between attempts.", "Resilience", metavar="MS")
     retry_backoff_multiplier: float = _option(
-        1.5, "What the delay is multiplied by each time.", "Resilience", metavar="FACTOR"
+        1.5, "Factor by which the delay grows each time.", "Resilience", metavar="FACTOR"
     )
     retry_jitter_factor: float = _option(
-        0.2, "Share of the delay (0..1) that chance adds or takes.", "Resilience", metavar="SHARE"
+        0.2, "Random share of the delay (0..1), added or subtracted.", "Resilience", metavar="SHARE"
     )
     disable_retries: bool = _option(False, "One attempt per request.", "Resilience")
     cb_failure_threshold: int = _option(
         10, "Failures in a row after which a worker's circuit breaker opens.", "Resilience", metavar="N"
     )
     cb_success_threshold: int = _option(
-        3, "Successes after which a half-open breaker closes; also its trial requests at once.", "Resilience",
-        metavar="N",
+        3, "Successes after which a half-open breaker closes; also the number of concurrent trial requests.",
+        "Resilience", metavar="N",
     )  # fmt: skip
     cb_timeout_duration_secs: float = _option(
         60.0, "How long a breaker stays open before it is tried.", "Resilience", metavar="S"
@@ -193,7 +193,10 @@ class Settings:
         "Resilience", metavar="N",
     )  # fmt: skip
     health_success_threshold: int = _option(
-        2, "Good probes that make a worker ready; an engine that connects does so at once.", "Resilience", metavar="N"
+        2,
+        "Successful probes that make a worker ready; an engine that connects makes it ready immediately.",
+        "Resilience",
+        metavar="N",
     )
     health_check_interval_secs: float = _option(
         60.0, "Seconds between probes. Deaths and reconnects are noticed without them.", "Resilience", metavar="S"
@@ -264,7 +267,7 @@ class Settings:
     )
     min_body_rate: float = _option(
         10_000.0,
-        "Bytes per second at which a request body must come, after a minute of grace; 0: as slowly as it likes.",
+        "Bytes per second at which a request body must come, after a minute of grace; 0: no limit.",
         "HTTP",
         metavar="BYTES",
     )
@@ -291,7 +294,7 @@ class Settings:
         choices=("fast", "hypercorn"),
     )
     request_timeout_secs: float = _option(
-        1800.0, "An answer that takes longer is ended with an error.", "HTTP", metavar="S"
+        1800.0, "A response that takes longer is ended with an error.", "HTTP", metavar="S"
     )
     sse_keepalive_secs: float = _option(
         15.0,
@@ -307,11 +310,11 @@ class Settings:
         metavar="STORE",
     )
     shutdown_grace_period_secs: float = _option(
-        180.0, "How long answers in flight may go on after SIGTERM.", "HTTP", metavar="S"
+        180.0, "How long responses in flight may go on after SIGTERM.", "HTTP", metavar="S"
     )
     max_logprobs: int = _option(20, "Most candidates per position a client may ask for; -1: no bound.", "HTTP")
     allow_kv_transfer_params: bool = _option(
-        False, "Pass kv_transfer_params of clients to engines. Ones that do not fit hold an engine's cache for good.",
+        False, "Pass kv_transfer_params of clients to engines. Invalid ones occupy an engine's cache permanently.",
         "HTTP",
     )  # fmt: skip
     api_key: tuple[str, ...] = _option(
@@ -351,7 +354,7 @@ class Settings:
         None, "PEM file with the certificate's private key.", "Security", metavar="FILE", guards=True
     )
     tls_client_ca_path: str | None = _option(
-        None, "PEM file with certificates: only clients with a certificate signed by one of them are let in.",
+        None, "PEM file with certificates: only clients with a certificate signed by one of them are accepted.",
         "Security", metavar="FILE", guards=True,
     )  # fmt: skip
     prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")

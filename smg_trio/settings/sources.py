@@ -203,7 +203,7 @@ def variable_of(name: str) -> str:
 def read_environment(environment: Mapping[str, str]) -> tuple[Reading, list[str]]:
     """What ``SMG_TRIO_*`` variables say, and warnings about those that say nothing.
 
-    An empty variable counts as unset, except where that would leave a door open.
+    An empty variable counts as unset, except where that would leave the gateway open.
     """
     layer: dict[str, Sourced] = {}
     problems: list[ConfigError] = []
@@ -221,7 +221,7 @@ def read_environment(environment: Mapping[str, str]) -> tuple[Reading, list[str]
             if not _KUBERNETES.fullmatch(variable):
                 near = _nearest(name)
                 hint = _did_you_mean(variable_of(near) if near else None)
-                warnings.append(f"the environment variable {variable} is no setting: ignored. {hint}".rstrip())
+                warnings.append(f"the environment variable {variable} is not a setting: ignored. {hint}".rstrip())
         elif text.strip() or _FIELDS[name].metadata["guards"]:
             value = _variable_value(name, text, variable)
             if isinstance(value, ConfigError):

@@ -24,13 +24,13 @@ _NO_KEY = "this gateway wants an API key (--api-key, or the variable SMG_TRIO_AP
 
 
 class FeedUnreachable(SmgError):
-    """There is no feed at the moment: nobody listens there, or the gateway has hung up."""
+    """There is no feed at the moment: the port is closed, or the gateway has hung up."""
 
     code = "feed_unreachable"
 
 
 class FeedRefused(SmgError):
-    """There will not be one however often it is tried: the key is wrong, or it is no smg-trio gateway."""
+    """There will not be one however often it is tried: the key is wrong, or the server is not an smg-trio gateway."""
 
     code = "feed_refused"
 
@@ -39,7 +39,7 @@ def feed_url(url: str) -> str:
     """The feed of the gateway at ``http(s)://host:port[/prefix]``. Raises ConfigError for any other URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError("--url", f"{url!r} is no URL of a gateway.", "Give one like http://127.0.0.1:30000.")
+        raise ConfigError("--url", f"{url!r} is not the URL of a gateway.", "Give one like http://127.0.0.1:30000.")
     return parts._replace(
         scheme="wss" if parts.scheme == "https" else "ws",
         path=parts.path.rstrip("/") + "/dashboard/feed",
@@ -91,7 +91,7 @@ def read_message(message: str | bytes) -> Snapshot:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise FeedRefused("what answers there is no smg-trio gateway")
+        raise FeedRefused("the server there is not an smg-trio gateway")
     if value.get("type") == "error":
         raise FeedRefused(_NO_KEY)
     if value.get("type") != "snapshot" or value.get("schema") != SCHEMA:
@@ -119,7 +119,7 @@ def _rejected(url: str, status: int) -> SmgError:
 async def follow(
     url: str, api_key: str | None, show: Callable[[Snapshot | None, str], None], pause: Callable[[], Awaitable[None]]
 ) -> None:
-    """Show snapshots for ever, over as many connections as it takes.
+    """Show snapshots until cancelled, over as many connections as it takes.
 
     `show` gets each snapshot, or None and why there is none; `pause` is awaited before the next try. Raises
     FeedRefused, ConfigError.

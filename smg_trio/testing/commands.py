@@ -23,7 +23,7 @@ class EngineRequest:
         stream_interval: tokens per output message (TokenSpeed; always 1 on vLLM).
         wave: ``current_wave`` of the request (vLLM).
         pooling: the pooling parameters as sent, None for generation.
-        failure: why the engine will end the request at once instead of running it.
+        failure: why the engine will end the request immediately instead of running it.
         skip_prefix_cache: take nothing from the prefix cache.
         sampling: the sampling parameters as sent, by name.
         payload: the decoded ADD payload as sent.

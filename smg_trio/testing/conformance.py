@@ -132,7 +132,7 @@ async def check_unknown_peer_is_unreachable(wiring: Wiring) -> None:
             await send([RANK_1, b"x"])
         except PeerUnreachable:
             continue
-        raise AssertionError("a message to nobody was accepted")
+        raise AssertionError("a message without a receiver was accepted")
     _close(link)
 
 
@@ -140,7 +140,7 @@ async def check_departed_peer_is_unreachable(wiring: Wiring) -> None:
     """A peer that closed is reported lost and cannot be sent to; the others can.
 
     A receiver is waiting all the while, as in service. Without one, libzmq's ROUTER never takes note of the
-    end of a connection whose pipe is full, and says "would block" for ever.
+    end of a connection whose pipe is full, and says "would block" forever.
     """
     link = wiring.transport.bind_input(wiring.input)
     gone = wiring.dialer.dial_input(wiring.input, RANK_0)
@@ -195,7 +195,7 @@ async def check_second_bind_is_refused(wiring: Wiring) -> None:
 async def check_close_wakes_every_waiter(wiring: Wiring) -> None:
     """`close` ends waiting receivers and loss watchers with LinkClosed, and later calls get it too.
 
-    Losses are watched on the two data links; on a handshake link nobody asks for them.
+    Losses are watched on the two data links; on a handshake link they are not asked for.
     """
     handshake = wiring.transport.bind_handshake(wiring.handshake)
     links = (

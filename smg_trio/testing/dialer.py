@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Dialer(Protocol):
-    """Connects like libzmq does: at once, whether or not anyone is bound yet, and again after a loss.
+    """Connects like libzmq does: immediately, whether or not anyone is bound yet, and again after a loss.
 
     What is sent before the connection is up is kept and delivered then.
     """

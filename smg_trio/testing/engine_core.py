@@ -107,7 +107,7 @@ class EngineCore:
         return self.deaf is None and self.doom is None
 
     def receive(self, frames: Sequence[bytes], now: float) -> list[Message]:
-        """Take one input message (frames without identity); returns what is to be sent at once."""
+        """Take one input message (frames without identity); returns what is to be sent immediately."""
         command = self._codec.decode(frames, now)
         if isinstance(command, Malformed):
             self.record.warnings.append(command.reason)

@@ -2,7 +2,7 @@
 
 One run is one life: dial, handshake, register, serve, die. The tasks of a life are the reader (owns the input
 link) and the stepper (owns the output link). `run` returns when the engine is dead for good; run it again for a
-new life, or use `restart` to have it live again at once. Records outlive a life.
+new life, or use `restart` to have it live again immediately. Records outlive a life.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class FakeEngine:
             self._life.end(reason, sentinel=sentinel)
 
     def restart(self, *, sentinel: bool = False) -> None:
-        """End this life and start the next one at once, from HELLO."""
+        """End this life and start the next one immediately, from HELLO."""
         self._restart = True
         self.die(sentinel=sentinel, reason="restarted")
 

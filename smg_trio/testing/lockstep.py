@@ -35,7 +35,7 @@ class LockstepRank:
 
     @property
     def participates(self) -> bool:
-        """Whether the rank has entered the collective or will at once."""
+        """Whether the rank has entered the collective or will immediately."""
         return self.running or self.unfinished
 
     @property

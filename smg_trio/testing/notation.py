@@ -3,7 +3,7 @@
 ``|`` parts ticks, ``,`` parts the tokens of a tick, a token is named by its text. ``fin=`` is ``stop(eos)``,
 ``stop(tok N)``, ``length``, ``abort``, ``error``, ``repetition`` or ``hang``; without it: ``stop(eos)``. What a vLLM
 engine since 0.33 says of an error is ``error(code: message)``, or ``error(code, retryable: message)``.
-A trailing ``…`` (or ``...``) in place of a tick repeats the last tick for ever.
+A trailing ``…`` (or ``...``) in place of a tick repeats the last tick forever.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EndlessScript:
     ending: Ending = HANG
 
     def ticks(self, request: EngineRequest) -> Iterator[Sequence[int]]:
-        """Yield the ticks, then the last one for ever."""
+        """Yield the ticks, then the last one without end."""
         return itertools.chain(self.token_ticks, itertools.repeat(self.token_ticks[-1]))
 
 

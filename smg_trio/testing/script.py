@@ -53,7 +53,7 @@ ScriptChooser = Callable[[EngineRequest], Script]
 
 @dataclass(slots=True)
 class Tick:
-    """What one sequence says in one step; ``finish`` is set on its last one, ``hung`` when it waits for ever."""
+    """What one sequence says in one step; ``finish`` is set on its last one, ``hung`` when it waits forever."""
 
     token_ids: Sequence[int]
     finish: FinishReason | None = None
@@ -109,7 +109,7 @@ class LengthScript:
     ending: Ending = Ending(FinishReason.LENGTH)
 
     def ticks(self, request: EngineRequest) -> Iterator[Sequence[int]]:
-        """Yield ids for ever, from a linear congruential generator."""
+        """Yield ids forever, from a linear congruential generator."""
         avoided = request.ending_ids | request.masked_token_ids
         choice = request.allowed_token_ids or range(self.first_id, self.last_id + 1)
         ids = [token for token in choice if token not in avoided] or list(choice)

@@ -128,7 +128,7 @@ class TokenSpeedCodec:
         return self._status("HELLO")
 
     def ready(self) -> bytes:
-        """READY: sent at once after INIT."""
+        """READY: sent immediately after INIT."""
         return self._status("READY")
 
     def registration(self) -> bytes:
@@ -271,7 +271,7 @@ class TokenSpeedCodec:
         return room if asked is None else min(asked, room)
 
     def _failure(self, request: EngineRequest, fields: Mapping[str, Any]) -> str | None:
-        """Why the request ends with "abort" at once, or None."""
+        """Why the request ends with "abort" immediately, or None."""
         if not request.prompt_token_ids:
             return "no input_ids"
         if len(request.prompt_token_ids) >= self._options.max_model_len - 1:

@@ -67,7 +67,7 @@ class TokenPieces:
     Attributes:
         kind: which of the two decoders.
         strips_leading_space: whether one space at the very start of the whole text is dropped.
-        keeping, skipping: id -> text of pieces that may be released at once when nothing is held;
+        keeping, skipping: id -> text of pieces that may be released immediately when nothing is held;
             ``skipping`` has special tokens as ``""``. Ids not met yet, and pieces that are or end in
             part of a character, are absent: ask `release_keeping` / `release_skipping`.
         special_ids: the ids `skipping` leaves out.
@@ -113,7 +113,7 @@ class TokenPieces:
         return known
 
     def fill(self, token_id: int, *, skip: bool) -> str | None:
-        """Text of an id absent from the table, entered there if it may be released at once; else None."""
+        """Text of an id absent from the table, entered there if it may be released immediately; else None."""
         if self._token(token_id) is None:
             return ""
         if self.is_byte(token_id):

@@ -55,7 +55,7 @@ class SendUtility:
 
 @dataclass(slots=True)
 class SendSign:
-    """Ask a rank that was given up for a sign of life, if its connection takes a message at once.
+    """Ask a rank that was given up for a sign of life, if its connection takes a message immediately.
 
     Either a method is called (vLLM), or, where there is none to call, one token asked for: ``request``.
     """

@@ -27,7 +27,7 @@ that speaks something else from its first word on is never known by its answers.
 
 
 async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatch, nursery: trio.Nursery) -> None:
-    """Read outputs for ever. Raises LinkClosed. Cancelled, unread messages stay in the socket."""
+    """Read outputs until cancelled. Raises LinkClosed. Cancelled, unread messages stay in the socket."""
     decode, apply = codec.decode_outputs, group.apply
     sources = _Sources(link, group)
     while True:

@@ -2,7 +2,7 @@
 
 A rank goes WAITING --HELLO--> LOADING --READY and registration, in either order--> READY. vLLM registers (on the
 input socket) and says READY (on the handshake socket) when the model is loaded, and the two arrive in any order;
-TokenSpeed says HELLO only after loading and READY at once (spec: wire-vllm 2, wire-tokenspeed 2). A HELLO while
+TokenSpeed says HELLO only after loading and READY immediately (spec: wire-vllm 2, wire-tokenspeed 2). A HELLO while
 LOADING is an engine that died and came back; a HELLO once the rank has registered is either that too or a stranger,
 which only the shell can tell (is the connected peer still there?).
 

@@ -1,6 +1,6 @@
 """The tasks that let engines in: the handshake ROUTER (HELLO → INIT, READY) and registrations on the input ROUTER.
 
-Both stay for the worker's life, so an engine that comes late, again, or before the gateway is answered at once.
+Both stay for the worker's life, so an engine that comes late, again, or before the gateway is answered immediately.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class HandshakeListener:
 
     Args:
         changed: called whenever a rank's phase has changed.
-        wait_change: returns at the next change of a rank's phase, whoever made it.
+        wait_change: returns at the next change of a rank's phase.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class HandshakeListener:
         self._doubted: dict[int, bool] = {}  # rank -> whether another HELLO has come since the look at its engine began
 
     async def listen(self, nursery: trio.Nursery) -> None:
-        """Take HELLO and READY, for ever. Raises LinkClosed."""
+        """Take HELLO and READY until cancelled. Raises LinkClosed."""
         logger.info("waiting for engines to connect to %s", self._spec.url)
         while True:
             messages = await self._link.receive_many(_TURN)
@@ -97,10 +97,10 @@ class HandshakeListener:
         nursery.start_soon(self._settle_second_hello, rank)
 
     async def answer_refused(self) -> None:
-        """Answer a HELLO that was refused because its rank was connected, once it is so no more. For ever.
+        """Answer a HELLO that was refused because its rank was connected, once it no longer is, until cancelled.
 
-        An engine speaks once and waits. Whoever has the rank's identity by now gets INIT; if nobody is there any more,
-        nothing has changed.
+        An engine speaks once and waits. The engine that has the rank's identity by now gets INIT; if none is there any
+        more, nothing has changed.
         """
         handshake = self._group.handshake
         while True:
@@ -112,7 +112,7 @@ class HandshakeListener:
                     handshake.lost(rank, reason)
 
     async def shed_peers(self) -> None:
-        """Have the link hang up on the oldest of too many connections, for ever. Raises LinkClosed."""
+        """Have the link hang up on the oldest of too many connections until cancelled. Raises LinkClosed."""
         while True:
             await self._link.wait_peer_lost()
 
@@ -128,7 +128,7 @@ class HandshakeListener:
         raise ProtocolViolation("handshake", f"unexpected handshake status {status[:40]!r}")
 
     async def take_registrations(self, input_link: Link, nursery: trio.Nursery) -> None:
-        """Take registrations on the input ROUTER's receiving side, for ever. Raises LinkClosed."""
+        """Take registrations on the input ROUTER's receiving side until cancelled. Raises LinkClosed."""
         while True:
             for frames in await input_link.receive_many():
                 try:
@@ -164,7 +164,7 @@ class HandshakeListener:
             return
         if isinstance(step, SendInit):
             if step.again:
-                # An engine that restarted, or a stranger, who could say so for ever.
+                # An engine that restarted, or a stranger, who could say so forever.
                 self._refuse(f"rank {step.rank} said HELLO again while loading")
             else:
                 logger.info("rank %d of %s said HELLO", step.rank, url)
@@ -198,7 +198,7 @@ class HandshakeListener:
         """A HELLO for a connected rank: take it if the connected engine turns out to be gone, else refuse it."""
         try:
             while not (gone := await self._peers.find_gone([rank])) and self._doubted[rank]:
-                # An engine speaks once and waits: whoever came late is owed the whole time too.
+                # An engine speaks once and waits: an engine that came late is owed the whole time too.
                 self._doubted[rank] = False
             if gone:
                 self._group.lose([rank], EngineDead("the engine restarted"))

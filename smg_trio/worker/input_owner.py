@@ -49,7 +49,7 @@ class InputOwner:
         self._send_limit_s = send_limit_s
 
     async def run(self) -> None:
-        """Send for ever. Cancelled, commands not yet carried out stay in the channel. Raises LinkClosed, OSError."""
+        """Send until cancelled; commands not yet carried out then stay in the channel. Raises LinkClosed, OSError."""
         while True:
             await self._carry_out(await self._commands.receive())
             for _ in range(_TURN):
@@ -123,7 +123,7 @@ class InputOwner:
             try:
                 self._link.send_nowait(message)
             except trio.WouldBlock:
-                # Whoever has been given up is not waited for: others behind the same socket would wait too.
+                # An engine that has been given up is not waited for: others behind the same socket would wait too.
                 if self._group.handshake.phase(rank) is RankPhase.READY:
                     await self._send_blocked(rank, message)
         except PeerUnreachable:
@@ -138,7 +138,7 @@ class InputOwner:
             self._group.lose([rank], EngineDead("the engine does not take requests"), connected=GivenUp.DEAF)
 
     def flush_aborts(self) -> None:
-        """Before the socket closes: send the aborts that are queued; what cannot go at once is dropped."""
+        """Before the socket closes: send the aborts that are queued; what cannot go immediately is dropped."""
         while True:
             try:
                 command = self._commands.receive_nowait()

@@ -10,8 +10,8 @@ Worker.run (supervisor) ── bind, then one nursery:
     silence watchdog     the last resort for an engine that is connected and says nothing
 ```
 An engine's death ends what it had in flight, not the nursery: all sockets stay bound, so its next HELLO is answered
-at once. The nursery itself ends only if a socket fails (or on an error of ours); then everything in flight fails and
-the supervisor binds again.
+immediately. The nursery itself ends only if a socket fails (or on an error of ours); then everything in flight fails
+and the supervisor binds again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Worker:
         return GenerationScope(self, request)
 
     def begin(self, request: GenerationRequest, delivery: AnyDelivery) -> InFlight[AnyDelivery]:
-        """Start a request whose outputs go to `delivery`; whoever calls this owes a `leave`, once, on every path.
+        """Start a request whose outputs go to `delivery`; the caller owes a `leave`, once, on every path.
 
         The unscoped form of `generate`, for answers made of several requests on one stream. Same errors.
         """
@@ -163,7 +163,7 @@ class Worker:
         return self._group.tasks.missing_task(task, tasks)
 
     async def _learn_tasks(self) -> None:
-        """Ask each engine that comes what it was started for, for ever."""
+        """Ask each engine that comes what it was started for, until cancelled."""
         while True:
             changed = self._change
             if self._group.handshake.serving_ranks:
@@ -276,7 +276,7 @@ class Worker:
     # ---- supervisor -----------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve for ever. Cancelled: aborts what is in flight at the engines, closes and removes its sockets.
+        """Serve until cancelled; then aborts what is in flight at the engines, closes and removes its sockets.
 
         `task_status` is started when the sockets are bound for the first time or binding has failed once.
         """

@@ -24,7 +24,7 @@ PENDING_OUTPUTS_LIMIT = 16_384
 the worker, which does not wait for consumers."""
 
 BATCH_LIMIT = 256
-"""Outputs that a consumer gets at once: what it makes of them takes 5 ms, and then others get their turn."""
+"""Most outputs that a consumer gets in one batch: what it makes of them takes 5 ms, and then others get their turn."""
 
 Tag = TypeVar("Tag")
 Taker = Callable[[Sequence[tuple[Tag, "GenerationOutput"]]], None]

@@ -1,7 +1,7 @@
 """The tasks that notice an engine going away: socket monitors first, silence last.
 
 A killed engine's connections are closed by the kernel, and the sockets' monitors say so within milliseconds,
-whether it was idle or busy. The notice of the input ROUTER names the engine; others do not, and then whoever has no
+whether it was idle or busy. The notice of the input ROUTER names the engine; others do not, and then any that has no
 connection any more is looked for with a message that engines ignore.
 """
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("smg_trio.worker")
 _PROBE_DELAYS_S = (0.0, 0.005, 0.02, 0.1, 0.5, 1.0)
 """A dying engine closes its sockets one by one, so who is gone is asked again for a while."""
 _PAUSED_ANSWER_LIMIT_S = 1.0
-"""A living engine answers between two steps, a paused one at once."""
+"""A living engine answers between two steps, a paused one immediately."""
 _LAST_WORDS_S = 0.02
 """Between a disconnect notice and giving the engine up: what it had already pushed is still read and counted."""
 _FIRST_SIGN_S = 0.5
@@ -46,7 +46,7 @@ class PeerWatch:
         self._look = trio.CancelScope()
 
     async def watch_inputs(self) -> None:
-        """Take disconnect notices of the input ROUTER, for ever. Raises LinkClosed."""
+        """Take disconnect notices of the input ROUTER until cancelled. Raises LinkClosed."""
         while True:
             identity = await self._input_link.wait_peer_lost()
             if identity is None:
@@ -61,7 +61,7 @@ class PeerWatch:
                 self._nursery.start_soon(self._settle_named, rank)
 
     async def watch_outputs(self, output_link: Link) -> None:
-        """Take disconnect notices of the output PULL (which never name the engine), for ever. Raises LinkClosed."""
+        """Take disconnect notices of the output PULL, which name no engine, until cancelled. Raises LinkClosed."""
         while True:
             await output_link.wait_peer_lost()
             self.look_for_gone()

@@ -4,7 +4,7 @@ score(rank) = max(in flight, waiting + running) + (waiting * 6 * max(0, kv_usage
 
 The in-flight count is a floor under the engine's report, which is as old as its last output. The lowest score
 wins; ties rotate, because the scan starts one rank further at each choice. When a rank's last request ends its
-reported queue counts are dropped (an idle engine sends no news, so its last report would stand for ever); KV use
+reported queue counts are dropped (an idle engine sends no news, so its last report would stand forever); KV use
 stays as reported. Same rule as the reference gateway's connector.
 """
 

@@ -140,7 +140,7 @@ class SocketPathLock:
         """Drop the lock and its file; idempotent."""
         if self._descriptor is None:
             return
-        # Unlinked while still locked: whoever opens the name next gets a file of their own.
+        # Unlinked while still locked: the next process that opens the name gets a file of its own.
         Path(self._path).unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = None

@@ -280,7 +280,7 @@ class ZmqLink:
         if self._monitor is not None and self._monitor_poller is not None:
             self._monitor_poller.close()
             self._socket.disable_monitor()
-            # pyzmq only forgets it, and an open socket (held by a traceback, say) blocks the context's end for ever.
+            # pyzmq only forgets it, and an open socket (held by a traceback, say) blocks the context's end forever.
             self._monitor.close(linger=0)
         self._socket.close(linger=_LINGER_MS)
 

@@ -37,7 +37,7 @@ def write(tmp_path: Path, text: str) -> str:
 
 def test_a_good_file_is_good(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path, "port = 8000\nlog_json = true\n")
-    assert run("config", "check", file) == (0, f"{file}: 2 settings, all good\n", "")
+    assert run("config", "check", file) == (0, f"{file}: 2 settings, valid\n", "")
 
 
 def test_every_problem_of_a_file_is_named(run: Run, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_several_keys_and_several_flags_add_up_and_no_key_is_shown(run: Run) -> 
 def test_unknown_variables_are_warned_of(run: Run) -> None:
     code, _, err = run("config", "show", SMG_TRIO_PROT="1")
     assert code == 0
-    assert "SMG_TRIO_PROT is no setting" in err
+    assert "SMG_TRIO_PROT is not a setting" in err
 
 
 def test_a_wrong_setting_ends_launch_with_2_and_one_line(run: Run, tmp_path: Path) -> None:

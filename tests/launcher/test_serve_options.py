@@ -129,7 +129,7 @@ def test_an_unknown_router_flag_is_not_passed_to_the_engine(capsys: pytest.Captu
     with pytest.raises(SystemExit) as ended:
         parse("--router-nonsense=1")
     assert ended.value.code == 2
-    assert "--router-nonsense is no option of this gateway" in capsys.readouterr().err
+    assert "--router-nonsense is not an option of this gateway" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", sorted(SERVE_DECIDES - {"host", "port"}))

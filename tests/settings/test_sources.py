@@ -133,8 +133,8 @@ def test_unknown_variables_are_warned_of_with_the_nearest_name() -> None:
     reading, warnings = read_environment({"SMG_TRIO_PROT": "1", "SMG_TRIO_port": "2", "SMG_TRIO_ZZZ": "3", "HOME": "/"})
     assert reading.layer == {}
     assert len(warnings) == 3
-    assert any("SMG_TRIO_PROT is no setting" in line and "Did you mean SMG_TRIO_PORT?" in line for line in warnings)
-    assert any("SMG_TRIO_port is no setting" in line and "Did you mean SMG_TRIO_PORT?" in line for line in warnings)
+    assert any("SMG_TRIO_PROT is not a setting" in line and "Did you mean SMG_TRIO_PORT?" in line for line in warnings)
+    assert any("SMG_TRIO_port is not a setting" in line and "Did you mean SMG_TRIO_PORT?" in line for line in warnings)
 
 
 def test_what_kubernetes_sets_for_a_service_named_smg_trio_is_no_port() -> None:

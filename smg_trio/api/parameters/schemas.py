@@ -135,7 +135,7 @@ def _check_type(value: Any, path: str) -> None:
         raise refuse(path, "must not be an empty array")
     for word in words:
         if not isinstance(word, str) or word not in _TYPE_WORDS:
-            raise refuse(path, f"{describe(word)} is no JSON schema type")
+            raise refuse(path, f"{describe(word)} is not a JSON schema type")
 
 
 def _is_number(value: Any) -> bool:

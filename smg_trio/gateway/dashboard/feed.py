@@ -1,4 +1,4 @@
-"""The feed: a snapshot a second, made once for everybody who watches, and none while nobody does.
+"""The feed: a snapshot a second, made once for all watchers, and none while there are none.
 
 A watcher takes the newest snapshot when it has sent the one before, and never sees those that came between: a slow one
 costs nothing but its connection.
@@ -97,7 +97,7 @@ class LiveFeed:
         self._tell()
 
     async def run(self) -> None:
-        """Make snapshots for ever."""
+        """Make snapshots until cancelled."""
         while True:
             await self._watched.wait()
             await self._run_watched()

@@ -48,7 +48,7 @@ class Socket(Protocol):
 
 
 def check_handshake(headers: Mapping[str, str], keys: KeyRing) -> bool:
-    """Whether the watcher may see snapshots at once; False if it has yet to send its key.
+    """Whether the watcher may see snapshots immediately; False if it has yet to send its key.
 
     Raises Unauthorized or Forbidden for a wrong key in a header.
     """

@@ -1,8 +1,8 @@
-"""The page: HTML, style and script put into one document that asks nobody else for anything.
+"""The page: HTML, style and script put into one document that makes requests to its own gateway only.
 
 Its Content-Security-Policy names the hashes of its one style and its one script, so nothing that gets into the page by
-any other way is run, and lets it talk to its own origin only. It holds nothing that is secret: whoever may see what the
-page shows is decided where it asks for that.
+any other way is run, and lets it talk to its own origin only. It holds nothing that is secret: access to
+what the page shows is checked where it asks for that.
 """
 
 from __future__ import annotations

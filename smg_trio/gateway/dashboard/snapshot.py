@@ -13,7 +13,7 @@
 ```
 
 There is no text of prompts or answers in it, and no key. Errors' messages and names of models are other people's
-words: whoever shows them treats them as text.
+words: clients that show them treat them as text.
 """
 
 from __future__ import annotations

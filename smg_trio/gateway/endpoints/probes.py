@@ -17,7 +17,7 @@ async def liveness(gateway: Gateway, request: Request) -> Response:
 
 
 async def readiness(gateway: Gateway, request: Request) -> Response:
-    """200 while requests would be served; 503 with the reason, at once when draining begins."""
+    """200 while requests would be served; 503 with the reason, from the moment draining begins."""
     seen = gateway.readiness()
     body: dict[str, object] = {"status": "ready" if seen.ready else "not ready"}
     if not seen.ready:

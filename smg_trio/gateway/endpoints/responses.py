@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 async def create_response(gateway: Gateway, request: Request) -> Response:
-    """Answer, in one piece, as server-sent events, or at once with the answer to come in the background."""
+    """Answer, in one piece, as server-sent events, or immediately with the answer to come in the background."""
     gateway.refuse_if_draining()
     asked = await gateway.parse_body(request, parse_responses_request, gateway.limits)
     response_id = asked.request_id or f"resp_{token_hex(16)}"

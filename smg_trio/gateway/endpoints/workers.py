@@ -56,7 +56,7 @@ async def show_worker(gateway: Gateway, request: Request) -> Response:
 
 
 async def add_worker(gateway: Gateway, request: Request) -> Response:
-    """Add a worker in the background: 202 at once, its state at ``/workers/{id}``."""
+    """Add a worker in the background: 202 immediately, its state at ``/workers/{id}``."""
     body = await gateway.parse_body(request, parse_worker_body)
     worker_id = str(uuid4())
     _warn_of_runtime(gateway, body)

@@ -193,7 +193,7 @@ class ResponsesRun:
                 return
 
     async def run_in_background(self, fold: ResponseFold) -> None:
-        """Generate, and keep each state. Cancelled, whoever cancelled has kept the last one."""
+        """Generate, and keep each state. Cancelled, the canceller has kept the last one."""
         with self._context.in_background("background response") as context:
             self._context = context
             await self._generate(fold)

@@ -64,7 +64,7 @@ class RouterFamilies:
         self.stages = HistogramFamily(
             registry,
             "smg_router_stage_duration_seconds",
-            "Stages of inference requests: preparation (to the prompt's token ids), queue (for a place, and between "
+            "Stages of inference requests: preparation (to the prompt's token ids), queue (for a slot, and between "
             "attempts), prefill (sent to first output), decode (first output to the end).",
             ("router_type", "stage"),
             bounds,

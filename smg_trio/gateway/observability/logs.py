@@ -69,7 +69,7 @@ def _open_file(directory: Path) -> RotatingFile:
 
 
 class _StreamHandler(logging.StreamHandler[TextIO]):
-    """Whoever read our stderr may be gone: that costs the lines, nothing else."""
+    """The reader of our stderr may be gone: that costs the lines, nothing else."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -103,7 +103,7 @@ class RotatingFile(RotatingFileHandler):
                 self.doRollover()
                 self._size = 0
             stream = self.stream
-            assert stream is not None, "the file is opened at once"
+            assert stream is not None, "the file is opened immediately"
             stream.write(line)
             stream.flush()
             self._size += size

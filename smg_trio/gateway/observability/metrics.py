@@ -86,7 +86,7 @@ class Metrics:
         self._process.server = statistics
 
     async def watch_loop(self) -> None:
-        """Measure for ever, once a second, how late the event loop does what is due."""
+        """Measure once a second, until cancelled, how late the event loop does what is due."""
         while True:
             due = trio.current_time() + _LAG_INTERVAL_S
             await trio.sleep_until(due)

@@ -40,7 +40,7 @@ class ProcessGauges(Collector):
         loop = trio.lowlevel.current_statistics()
         yield GaugeMetricFamily("smg_event_loop_tasks", "Tasks of the event loop.", value=loop.tasks_living)
         yield GaugeMetricFamily(
-            "smg_event_loop_runnable_tasks", "Of these, the ones that could run at once.", value=loop.tasks_runnable
+            "smg_event_loop_runnable_tasks", "Of these, the ones that are runnable.", value=loop.tasks_runnable
         )
         held = "Bytes of the request bodies that are being read or parsed."
         yield GaugeMetricFamily("smg_http_request_body_bytes", held, value=self.bodies.held)

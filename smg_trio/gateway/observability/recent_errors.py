@@ -1,4 +1,4 @@
-"""The last errors that clients were told of, for whoever looks at the gateway. Messages as the clients got them."""
+"""The last errors that were sent to clients, for the live page and `top`, with the same messages."""
 
 from __future__ import annotations
 

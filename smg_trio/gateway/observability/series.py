@@ -1,6 +1,6 @@
 """Counters and histograms that one thread writes and reads, at a third of what the library's cost: they take no locks.
 
-A family makes its series when they are first asked for; whoever counts often keeps the series, not its labels.
+A family makes its series when they are first asked for; callers that count often keep the series, not its labels.
 """
 
 from __future__ import annotations

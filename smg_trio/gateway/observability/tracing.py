@@ -3,7 +3,7 @@
 ```
 POST /v1/chat/completions          server; attributes of HTTP and generative AI, retries as events
 ├─ prepare                         the request's bytes → token ids
-├─ queue                           waiting for a place; between two attempts
+├─ queue                           waiting for a slot; between two attempts
 ├─ prefill                         sent to an engine → its first output
 └─ decode                          first output → last (`pooling` instead of both for embeddings and the like)
 ```
@@ -103,7 +103,7 @@ class Tracing:
             with contextlib.suppress(trio.RunFinishedError):
                 token.run_sync_soon(done.set)
 
-        # A daemon: it does not keep the process once nobody waits for it. Begun before the first wait, so that it
+        # A daemon: it does not keep the process alive. Begun before the first wait, so that it
         # also runs for those who are cancelled.
         Thread(target=shut_down, name="end of tracing", daemon=True).start()
         with trio.move_on_after(CLOSE_LIMIT_S):

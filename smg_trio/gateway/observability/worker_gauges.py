@@ -140,7 +140,7 @@ class ResilienceGauges(Collector):
     def _admissions(self) -> Iterator[Metric]:
         seen = self._admission.statistics()
         rejected = CounterMetricFamily(
-            "smg_admission_queue_rejected", "Requests that found no place.", labels=("reason",)
+            "smg_admission_queue_rejected", "Requests that found no free slot.", labels=("reason",)
         )
         rejected.add_metric(("full",), seen.refused_full)
         rejected.add_metric(("timeout",), seen.refused_timeout)
@@ -150,8 +150,8 @@ class ResilienceGauges(Collector):
         if seen.limit is not None:
             yield GaugeMetricFamily("smg_admission_limit", "Places for answers.", value=seen.limit)
         yield GaugeMetricFamily("smg_admission_queue_limit", "Admission queue capacity.", value=seen.queue_size)
-        yield GaugeMetricFamily("smg_admission_inflight", "Answers that hold a place.", value=seen.in_flight)
-        yield GaugeMetricFamily("smg_admission_queue_depth", "Requests that wait for a place.", value=seen.waiting)
+        yield GaugeMetricFamily("smg_admission_inflight", "Requests that hold a slot.", value=seen.in_flight)
+        yield GaugeMetricFamily("smg_admission_queue_depth", "Requests that wait for a slot.", value=seen.waiting)
         yield from (rejected, results)
 
 

@@ -43,8 +43,8 @@ class BodyMemory:
         """Hold `size` more bytes until `give_back`. Raises PayloadMemoryFull; then nothing is held of them."""
         if self.held + size > self.limit:
             raise PayloadMemoryFull(
-                f"The server holds {self.held} bytes of request bodies; more than {self.limit} (--max-payload-memory) "
-                "are not read at once. Try again."
+                f"The server holds {self.held} bytes of request bodies, of at most {self.limit} "
+                "(--max-payload-memory). Try again."
             )
         self.held += size
 

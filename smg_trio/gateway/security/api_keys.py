@@ -65,7 +65,7 @@ def read_key_file(path: Path, limits: KeyLimits) -> list[Key]:
             "--api-key-file", f"cannot read {path}: {error.strerror}.", "Name a file this user may read."
         ) from None
     except UnicodeDecodeError:
-        raise ConfigError("--api-key-file", f"{path} is no UTF-8 text.", "Write one key per line.") from None
+        raise ConfigError("--api-key-file", f"{path} is not UTF-8 text.", "Write one key per line.") from None
     keys = (read_key_toml if path.suffix == ".toml" else read_key_lines)(text, str(path), limits)
     if mode & 0o004:
         logger.warning("every user of this host can read the API keys in %s (chmod 600 closes it)", path)

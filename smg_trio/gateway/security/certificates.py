@@ -30,7 +30,7 @@ class CertificateFiles:
     Attributes:
         cert: the server's certificate, followed by those between it and the root.
         key: its private key, not encrypted.
-        client_ca: whoever has no certificate signed by one of these is not let in; None lets everybody in.
+        client_ca: clients need a certificate signed by one of these; None: clients need no certificate.
     """
 
     cert: Path

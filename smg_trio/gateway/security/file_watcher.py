@@ -1,7 +1,7 @@
 """Files that are read again when they change, without a restart.
 
 One task looks at all of them once a second. What has changed is read once it has been still from one look to the
-next, so that a certificate is not read before its key has been replaced too. SIGHUP reads everything at once. What
+next, so that a certificate is not read before its key has been replaced too. SIGHUP reads everything immediately. What
 cannot be read is said in a warning, and what was read before stays in force.
 """
 
@@ -74,7 +74,7 @@ class FileWatcher:
             await one.read()
 
     async def run(self) -> None:
-        """Look for ever; returns at once if there is nothing to look at. Cancellation leaves nothing behind."""
+        """Look for changes until cancelled; returns immediately if there is nothing to look at."""
         while self._followed:
             await trio.sleep(self._look_every_s)
             await self.look()
@@ -107,7 +107,7 @@ class FileWatcher:
             logger.info("%s reloaded", one.what)
 
     async def read_on_hangup(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read everything whenever the process gets SIGHUP, which then does not end it; for ever."""
+        """Read everything at each SIGHUP, which then does not end the process, until cancelled."""
         with trio.open_signal_receiver(signal.SIGHUP) as signals:
             task_status.started()
             async for _ in signals:

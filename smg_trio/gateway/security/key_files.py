@@ -47,7 +47,7 @@ def plain_keys(texts: Iterable[str], prefix: str, limits: KeyLimits) -> list[Key
 def read_key_lines(text: str, file: str, limits: KeyLimits) -> list[Key]:
     """The keys of a plain file: one per line, without empty lines and those that begin with ``#``.
 
-    `file` is its name for messages. Raises ConfigError if it holds none: then everybody would be let in.
+    `file` is its name for messages. Raises ConfigError if it holds none: then every request would be let in.
     """
     lines = (line.strip() for line in text.splitlines())
     words = [line for line in lines if line and not line.startswith("#")]
@@ -112,7 +112,7 @@ class _Table:
         if not self.name.strip() or not self.name.isprintable():
             raise self._wrong("has a name that no line of the log can show.", "Use letters and digits.")
         if not isinstance(self.table, dict):
-            raise self._wrong("is no table.", f"Write [keys.{_shown(self.name)}], and key = ... below it.")
+            raise self._wrong("is not a table.", f"Write [keys.{_shown(self.name)}], and key = ... below it.")
         unknown = next((field for field in self.table if field not in _FIELDS), None)
         if unknown is not None:
             raise self._wrong(f"has the unknown field {unknown!r}.", f"There are {', '.join(sorted(_FIELDS))}.")

@@ -35,7 +35,7 @@ class KeySlot:
         self._held = 1
 
     def hold(self) -> KeySlot:
-        """Hold it too: until whoever called this has called `close`."""
+        """Hold it too: until the caller has called `close`."""
         self._held += 1
         return self
 

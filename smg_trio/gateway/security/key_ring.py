@@ -28,7 +28,7 @@ class Role(StrEnum):
 
 
 class Access(StrEnum):
-    """Who a route is for: users of models, every key, whoever may look at workers, whoever may change them."""
+    """The access a route needs: to models, any key, to look at workers, to change workers."""
 
     MODELS = "models"
     ANY_KEY = "any key"
@@ -57,7 +57,7 @@ class KeyHolder:
     """Whom one key, or several, were given to.
 
     Attributes:
-        name: for the log; "" for everybody where no key is needed.
+        name: for the log; "" for all clients where no key is needed.
         identity: by which the holder is known again when keys are read anew.
     """
 
@@ -91,7 +91,7 @@ def digest_of(key: bytes) -> bytes:
 
 
 class KeyRing:
-    """The keys in force; without any, everybody may do everything."""
+    """The keys in force; without any, every request may do everything."""
 
     __slots__ = ("_everybody", "_held", "_opens")
 
@@ -127,7 +127,7 @@ class KeyRing:
         return {self._everybody, *(holder for held in self._held.values() for holder in held.holders)}
 
     def owner(self, holder: KeyHolder) -> str:
-        """Under whose name the history keeps what `holder` stores; that of everybody where models need no key."""
+        """Under whose name the history keeps what `holder` stores; the shared name where models need no key."""
         return holder.identity if self.guards_models else SHARED
 
     def admit(self, access: Access, headers: Mapping[str, str]) -> KeyHolder:
@@ -167,7 +167,7 @@ class _Held:
 
 
 def _tag(digest: bytes) -> bytes:
-    """What a key is looked up by: unlike its hash nobody else can work it out, so the time that takes says nothing."""
+    """What a key is looked up by: clients cannot compute it, so the time of a look-up reveals nothing."""
     return blake2b(digest, digest_size=16, key=_SALT).digest()
 
 
@@ -183,7 +183,7 @@ def _given(headers: Mapping[str, str]) -> str:
 
 
 def _opens(roles: set[Role]) -> Mapping[Access, frozenset[Role] | None]:
-    """Which roles open what, if keys of these roles exist; None: nobody needs a key."""
+    """Which roles open what, if keys of these roles exist; None: no key is needed."""
     models = frozenset({Role.MODELS}) if Role.MODELS in roles else None
     controlled = bool(roles & _CONTROL)
     return MappingProxyType(

@@ -55,7 +55,7 @@ class DeadlineQueue:
         return deadline
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch until cancelled."""
         queue = self._queue
         while True:
             if not queue:

@@ -18,7 +18,7 @@ _BODY_READ = 256 * 1024
 
 
 class ByteStream:
-    """Reads ahead into a buffer, and writes at once, with the next batch, or as the client reads.
+    """Reads ahead into a buffer, and writes immediately, with the next batch, or as the client reads.
 
     Attributes:
         link: the client's connection.
@@ -61,7 +61,7 @@ class ByteStream:
         return bool(data)
 
     async def write(self, data: bytes) -> None:
-        """Writes all of ``data``; without a checkpoint if the kernel takes it at once.
+        """Writes all of ``data``; without a checkpoint if the kernel takes it immediately.
 
         Raises:
             ClientGone: the client has left.
@@ -133,7 +133,7 @@ class ByteStream:
 
     async def _write_out(self, data: bytes) -> None:
         writing = self._writing
-        assert writing is not None, "nobody else writes meanwhile"
+        assert writing is not None, "there is one writer at a time"
         try:
             await self.link.send_all(data, self._write_timeout_s)
         finally:

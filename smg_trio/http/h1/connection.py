@@ -143,7 +143,7 @@ class Http1Connection:
         return raw
 
     async def _pause_among_pipelined(self) -> None:
-        # Nothing else makes this task wait when requests are at hand and the app answers at once.
+        # Nothing else makes this task wait when requests are at hand and the app answers immediately.
         self._unpaused += 1
         if self._unpaused >= _PIPELINED_RUN:
             self._unpaused = 0
@@ -198,7 +198,7 @@ class Http1Connection:
         await self._linger()
 
     async def _linger_if_unread(self) -> None:
-        """Before a close that would reset: bytes the client sent and nobody read make the kernel do so."""
+        """Before a close that would reset: bytes that the client sent and that were not read make the kernel do so."""
         if self._buffer or self.link.has_bytes():
             await self._linger()
 

@@ -1,6 +1,6 @@
 """One request and its response: the ASGI ``scope``, ``receive`` and ``send`` of HTTP/1.1.
 
-``send`` offers the bytes to the kernel at once and returns without a checkpoint if they were all taken, so an
+``send`` offers the bytes to the kernel immediately and returns without a checkpoint if they were all taken, so an
 app that sends in a loop must await something else in it. It raises `ClientGone` when the client has left.
 
 ``receive`` gives the body as it comes, then waits for the client to go. It raises `RequestTooLarge` or
@@ -84,9 +84,9 @@ class Exchange:
         }
 
     def cancel_on_disconnect(self, scope: trio.CancelScope | None = None) -> None:
-        """Cancels ``scope`` when the client goes before the response is complete; at once if it has.
+        """Cancels ``scope`` when the client goes before the response is complete; immediately if it has.
 
-        Without a scope it is the whole connection that is cancelled, which has nobody to serve then: a scope of the
+        Without a scope it is the whole connection that is cancelled, which has no client to serve then: a scope of the
         request's own would cost more than all else in this class.
         """
         if scope is None:
@@ -106,7 +106,7 @@ class Exchange:
             scope.cancel()
 
     def finish(self) -> None:
-        """The app has returned: whoever still waits in `receive` is released, the scopes are forgotten."""
+        """The app has returned: tasks that still wait in `receive` are released, the scopes are forgotten."""
         self.gone = True
         self._release()
         self._scopes = None
@@ -194,7 +194,7 @@ class Exchange:
     def write_body(self, data: bytes) -> Awaitable[None] | None:
         """A piece of the body in mid-response: `send` without a message to make and take apart.
 
-        Returns None if it was taken at once, by the kernel or by the next batch, else what must be awaited before
+        Returns None if it was taken immediately, by the kernel or by the next batch, else what must be awaited before
         anything else is sent. Errors as `send`, here or there; a batch that meets one ends the connection.
         """
         framed = self.response.chunk(data)

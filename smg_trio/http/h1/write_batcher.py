@@ -34,7 +34,7 @@ class BatchedWriter(Protocol):
         ...
 
     async def write_rest(self, rest: bytes) -> None:
-        """Write what the kernel did not take at once."""
+        """Write what the kernel did not take immediately."""
         ...
 
 
@@ -64,7 +64,7 @@ class WriteBatcher:
             trio.lowlevel.reschedule(sleeper)
 
     async def run(self) -> None:
-        """Write for ever. Cancelled, connections keep what they have queued until they write themselves."""
+        """Write until cancelled; connections then keep what they have queued until they write themselves."""
         async with trio.open_nursery() as slow:
             self._slow = slow
             try:

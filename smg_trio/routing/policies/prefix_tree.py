@@ -1,7 +1,7 @@
 """Which worker has which prompts in its cache, approximately: one radix tree of token bytes, pure.
 
 Edges are whole blocks of tokens, so a prompt of any length takes a few slices and comparisons of bytes (done in C)
-per branching, not one step per block. A node knows its owners (workers) as bits of an integer; whoever owns a node
+per branching, not one step per block. A node knows its owners (workers) as bits of an integer; the owner of a node
 owns its parents. Nodes are kept in order of use with parents after their children, so the oldest node is always a
 leaf and eviction is one step at a time: the tree never exceeds its size, and no request waits for a round of eviction.
 """
@@ -54,7 +54,7 @@ class PrefixTree:
         """The bits of all owners."""
         owners = 0
         for node in self._root.children.values():
-            owners |= node.owners  # whoever owns a node owns its parents
+            owners |= node.owners  # the owner of a node owns its parents
         return owners
 
     def find(self, prompt: bytes) -> Path:
@@ -126,7 +126,7 @@ class PrefixTree:
         self.tokens -= len(node.edge) // TOKEN_BYTES + NODE_TOKENS
 
     def forget(self, owner: int) -> None:
-        """Drop an owner, and what nobody else has. Walks the whole tree."""
+        """Drop an owner, and the nodes that have no other. Walks the whole tree."""
         for node in list(self._by_use):
             node.owners &= ~owner
             if not node.owners:

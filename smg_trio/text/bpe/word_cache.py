@@ -171,7 +171,7 @@ def make_word_cache(backend: tokenizers.Tokenizer) -> WordCache | None:
 
 
 def _agrees(cache: WordCache, backend: tokenizers.Tokenizer, text: str) -> bool | None:
-    """Whether both say the same, None if only the library knows. Files may hold what nobody has thought of."""
+    """Whether both say the same, None if only the library knows. Files may hold what is not foreseen here."""
     try:
         return all(
             cache.encode(text, add_special_tokens=add)

@@ -48,7 +48,7 @@ class VllmCodec:
         return [ABORT, pack(list(request_ids))]
 
     def encode_start_wave(self, wave: int, exclude: int = -1) -> list[bytes]:
-        """Encode the wake-up of a lockstep rank; ``exclude`` names a rank that needs none, -1 nobody."""
+        """Encode the wake-up of a lockstep rank; ``exclude`` names a rank that needs none, -1 for no rank."""
         return [START_WAVE, pack([wave, exclude])]
 
     def encode_utility(self, call_id: int, method: str, args: Sequence[object]) -> list[bytes]:

@@ -265,5 +265,5 @@ async def test_launch_writes_as_it_is_told(tmp_path: Path) -> None:
     assert [json.loads(line)["message"] for line in written.splitlines()] == [line["message"] for line in lines]
     by_message = {line["message"].partition(":")[0]: line["level"] for line in lines}
     assert by_message["security"] == "WARN"
-    assert by_message["the environment variable SMG_TRIO_PROT is no setting"] == "WARN"
+    assert by_message["the environment variable SMG_TRIO_PROT is not a setting"] == "WARN"
     assert by_message["gateway ended"] == "INFO"

@@ -26,7 +26,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*nowhere: No such file"):
         read_key_file(tmp_path / "nowhere", NONE)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="no UTF-8"):
+    with pytest.raises(ConfigError, match="not UTF-8"):
         read_key_file(tmp_path / "binary", NONE)
 
 

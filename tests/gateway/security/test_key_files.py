@@ -71,7 +71,7 @@ def test_a_holder_is_known_again_by_name_and_a_line_by_its_key() -> None:
 WRONG = [
     ("keys = 5", "unknown key 'keys'"),
     ("[key.a]\nkey = 's3cret'", "unknown key 'key'"),
-    ("[keys]\na = 's3cret'", r"\[keys.a\] is no table"),
+    ("[keys]\na = 's3cret'", r"\[keys.a\] is not a table"),
     ("[keys.a]", "neither key nor sha256"),
     ("[keys.a]\nkey = ''", "no text, or an empty one"),
     ("[keys.a]\nkey = 5", "no text, or an empty one"),

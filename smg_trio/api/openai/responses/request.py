@@ -67,7 +67,7 @@ class ResponsesRequest:
         store: whether the response is kept.
         store_required: whether an answer that cannot be kept is of no use: it was asked for with ``store: true``, in
             the background or for a conversation.
-        background: answered at once, generated on its own; only with ``store``.
+        background: answered immediately, generated on its own; only with ``store``.
         shown: the members of the response object that repeat the request.
         tools: those that ``tools`` declares; items may add more, see `offered`.
         tool_choice: as it came; it may name a tool that an item adds.

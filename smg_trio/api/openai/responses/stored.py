@@ -90,7 +90,7 @@ def cancelled(response: StoredResponse) -> StoredResponse:
     """A response as its cancelling leaves it; one that was over stays as it is.
 
     Raises:
-        InvalidRequest: it was not asked for in the background; whoever waits for it can hang up instead.
+        InvalidRequest: it does not run in the background; its client can disconnect instead.
     """
     if not response.value.get("background"):
         raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")

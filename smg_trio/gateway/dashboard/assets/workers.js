@@ -109,7 +109,7 @@ function askToRemove(worker, atOnce) {
   setText(byId("remove-title"), atOnce ? "Remove this worker now?" : "Drain and remove this worker?");
   let text = "It takes no new requests.";
   if (atOnce) text = busy ? `${answers} in flight there and will fail.` : "Nothing is in flight there.";
-  else text += busy ? ` ${answers} in flight there and may end first; then it is removed.` : " Nothing is in flight there, so it is removed at once.";
+  else text += busy ? ` ${answers} in flight there and may end first; then it is removed.` : " Nothing is in flight there, so it is removed immediately.";
   setText(byId("remove-text"), `${text} Its engines are left alone.`);
   setText(byId("remove-url"), worker.url);
   setText(byId("remove-problem"), "");
@@ -124,7 +124,7 @@ async function removeWorker() {
   byId("remove-confirm").disabled = true;
   try {
     if (atOnce && worker.ranks) {
-      // A worker without time to drain is removed by the same DELETE at once.
+      // A worker without time to drain is removed by the same DELETE immediately.
       const health = { ...worker.health, drain_settle_secs: 0 };
       await request(path, { method: "PATCH", body: JSON.stringify({ health }) });
     }
