@@ -135,7 +135,7 @@ class PendingWorker:
 
 @dataclass(frozen=True, slots=True)
 class RankSnapshot:
-    """One rank from outside. ``reason`` says why it is not ready, in words for people; ``losses``: engines that were
+    """One rank from outside. ``reason`` says why it is not ready, as text; ``losses``: engines that were
     there and have been lost so far."""
 
     rank: int

@@ -86,7 +86,7 @@ WEBSOCKET_PATHS: Final = frozenset({"/v1/responses", "/dashboard/feed"})
 
 
 async def openapi(gateway: Gateway, request: Request) -> Response:
-    """This document."""
+    """The OpenAPI document."""
     return json_response(_document(dashboard=gateway.settings.dashboard))
 
 

@@ -80,7 +80,7 @@ class Permit:
 
 
 class AdmissionQueue:
-    """Places for answers.
+    """Slots for requests.
 
     Args:
         limit: slots; None for no limit.

@@ -90,7 +90,7 @@ class Entry:
         )
 
     def reason(self) -> str:
-        """Why it takes no requests, in words for people; empty if it is ready."""
+        """Why it takes no requests, as text; empty if it is ready."""
         if self.observe() is WorkerState.READY:
             is_open = self.breaker is not None and self.breaker.statistics().state is not BreakerState.CLOSED
             return "circuit breaker open" if is_open else self.worker.snapshot().reason

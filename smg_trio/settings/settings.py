@@ -106,7 +106,7 @@ class Settings:
         "waits for a round of eviction.", "Routing", metavar="S",
     )  # fmt: skip
     block_size: int = _option(
-        16, "cache_aware: tokens per block; prompts are told apart at multiples of it.", "Routing", metavar="TOKENS"
+        16, "cache_aware: tokens per block; prompts are compared at multiples of it.", "Routing", metavar="TOKENS"
     )
     prefix_token_count: int = _option(
         256, "prefix_hash: how many tokens of a prompt are hashed.", "Routing", metavar="TOKENS"
@@ -391,7 +391,7 @@ class Settings:
         10.0, "Seconds handing one request to an engine may take before it counts as dead.", "Limits", metavar="S"
     )
     zmq_startup_timeout_secs: float = _option(
-        600.0, "Seconds each handshake message is waited for before the log says so.", "Limits", metavar="S"
+        600.0, "Seconds to wait for each handshake message before a warning is logged.", "Limits", metavar="S"
     )
 
 

@@ -189,7 +189,7 @@ class GroupHandshake:
         return []
 
     def summary(self) -> str:
-        """One line for people: which ranks are there and what the others lack."""
+        """A summary in one line: which ranks are connected, and what the others wait for."""
         waiting = [f"rank {rank}: {state.reason}" for rank, state in enumerate(self._ranks) if state.reason]
         ready = self.ready_ranks()
         if not waiting:

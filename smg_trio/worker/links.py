@@ -1,4 +1,4 @@
-"""The two doors between a worker and its sockets: `Link` (one bound socket) and `Transport` (what binds).
+"""The two interfaces between a worker and its sockets: `Link` (one bound socket) and `Transport` (what binds).
 
 `worker.zmq_links` implements them on libzmq; `testing.memory` in memory, so that lifecycle tests can run
 under a mock clock. Both pass the same conformance checks (`testing.conformance`).

@@ -1,7 +1,7 @@
 """What the log says of messages that are refused: the first few of each while, then their number. Pure.
 
 Everything that can open a connection to a worker's sockets can send whatever it likes, as fast as it likes. The log is
-for people, so it names some of what came and counts the rest.
+read by operators, so it names some of what came and counts the rest.
 """
 
 from __future__ import annotations

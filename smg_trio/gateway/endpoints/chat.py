@@ -31,7 +31,7 @@ SSE_HEADERS = [("content-type", CONTENT_TYPE), ("cache-control", "no-cache"), ("
 
 
 async def chat_completions(gateway: Gateway, request: Request) -> Response:
-    """Answer a conversation, in one piece or as server-sent events."""
+    """Create a chat completion, in one piece or as server-sent events."""
     started = trio.current_time()
     gateway.refuse_if_draining()
     chat = await gateway.parse_body(request, parse_chat_request, gateway.limits)
@@ -65,7 +65,7 @@ async def chat_completions(gateway: Gateway, request: Request) -> Response:
 
 
 async def chat_batch(gateway: Gateway, request: Request) -> Response:
-    """Answer several conversations in one piece: one choice for each."""
+    """Create chat completions for several conversations: one choice for each."""
     started = trio.current_time()
     gateway.refuse_if_draining()
     chats = await gateway.parse_body(request, parse_chat_batch_request, gateway.limits)

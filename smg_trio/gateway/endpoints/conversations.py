@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 async def create_conversation(gateway: Gateway, request: Request) -> Response:
-    """A new conversation, with items if the request brings any."""
+    """Create a conversation, optionally with items."""
     store = needs_history(gateway)
     asked = await gateway.parse_body(request, parse_conversation_request)
     conversation = StoredConversation(
@@ -44,12 +44,12 @@ async def create_conversation(gateway: Gateway, request: Request) -> Response:
 
 
 async def get_conversation(gateway: Gateway, request: Request) -> Response:
-    """A conversation without its items."""
+    """Show a conversation without its items."""
     return json_response(conversation_body(await _kept(gateway, request)))
 
 
 async def update_conversation(gateway: Gateway, request: Request) -> Response:
-    """New metadata for a conversation."""
+    """Replace a conversation's metadata."""
     kept = await _kept(gateway, request)
     conversation = replace(kept, metadata=await gateway.parse_body(request, parse_conversation_update))
     await needs_history(gateway).put_conversation(conversation)
@@ -57,14 +57,14 @@ async def update_conversation(gateway: Gateway, request: Request) -> Response:
 
 
 async def delete_conversation(gateway: Gateway, request: Request) -> Response:
-    """Forget a conversation and its items."""
+    """Delete a conversation and its items."""
     conversation = await _kept(gateway, request)
     await needs_history(gateway).delete_conversation(conversation.conversation_id, conversation.owner)
     return json_response(conversation_deleted_body(conversation.conversation_id))
 
 
 async def list_items(gateway: Gateway, request: Request) -> Response:
-    """A conversation's items, a page at a time."""
+    """List a conversation's items, a page at a time."""
     conversation = await _kept(gateway, request)
     items = await needs_history(gateway).items(conversation.conversation_id)
     return json_response(page_body(items, parse_page(request.query)))
@@ -79,14 +79,14 @@ async def add_items(gateway: Gateway, request: Request) -> Response:
 
 
 async def get_item(gateway: Gateway, request: Request) -> Response:
-    """One item of a conversation."""
+    """Show one item of a conversation."""
     conversation = await _kept(gateway, request)
     items = await needs_history(gateway).items(conversation.conversation_id)
     return json_response(item_body(items, request.path_parameters["item_id"]))
 
 
 async def delete_item(gateway: Gateway, request: Request) -> Response:
-    """Forget one item; answers the conversation."""
+    """Delete one item; returns the conversation."""
     conversation = await _kept(gateway, request)
     item_id = request.path_parameters["item_id"]
     if not await needs_history(gateway).delete_item(conversation.conversation_id, item_id):

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 async def dashboard(gateway: Gateway, request: Request) -> Response:
-    """A page for people: workers, load, latency, requests, errors, live, and a chat to try a model."""
+    """The live page: workers, load, latency, requests, errors, and a chat to try a model."""
     body, headers = page()
     return Response(200, body, list(headers))

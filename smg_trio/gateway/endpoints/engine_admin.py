@@ -44,7 +44,7 @@ PROFILE_LIMIT_S = 300.0
 
 
 async def sleep(gateway: Gateway, request: Request) -> Response:
-    """Put engines to sleep; ``level`` 0 pauses, 1 gives memory back, 2 gives up the weights too."""
+    """Put engines to sleep; ``level`` 0 pauses, 1 offloads weights, 2 discards them."""
     asked = parse_sleep(request.query)
     limit_s = _draining_limit_s(gateway, asked.mode, SLEEP_LIMIT_S)
     await call_all(_engines(gateway, request), "sleep", asked.level, asked.mode, timeout_s=limit_s)
@@ -52,7 +52,7 @@ async def sleep(gateway: Gateway, request: Request) -> Response:
 
 
 async def wake_up(gateway: Gateway, request: Request) -> Response:
-    """Wake engines up, wholly or as far as ``tags`` say."""
+    """Wake engines up; ``tags`` select what."""
     tags = parse_wake(request.repeated.get("tags", ())).tags
     engines = _engines(gateway, request)
     answers = await call_all(engines, "wake_up", None if tags is None else list(tags), timeout_s=SLEEP_LIMIT_S)
@@ -76,7 +76,7 @@ async def pause(gateway: Gateway, request: Request) -> Response:
 
 
 async def resume(gateway: Gateway, request: Request) -> Response:
-    """Have paused engines go on."""
+    """Resume engine scheduling."""
     await call_all(_engines(gateway, request), "resume_scheduler", timeout_s=QUICK_LIMIT_S)
     return json_response(status_body("resumed"))
 
@@ -88,7 +88,7 @@ async def is_paused(gateway: Gateway, request: Request) -> Response:
 
 
 async def reset_prefix_cache(gateway: Gateway, request: Request) -> Response:
-    """Empty the engines' prefix caches; fails while requests run, unless they may lose theirs too."""
+    """Empty the engines' prefix caches; fails while requests run, unless theirs may be reset too."""
     asked = parse_cache_reset(request.query)
     engines = _engines(gateway, request)
     options = (asked.reset_running_requests, asked.reset_external)
@@ -109,7 +109,7 @@ async def reset_encoder_cache(gateway: Gateway, request: Request) -> Response:
 
 
 async def flush_cache(gateway: Gateway, request: Request) -> Response:
-    """Empty the prefix caches of all workers that can be asked to, and say of how many."""
+    """Empty the prefix caches of all workers that support it; returns how many did."""
     workers = _workers(gateway, request)
     able = [worker for worker in workers if worker.spec.protocol is EngineProtocol.VLLM]
     outcome = await _by_worker(able or workers, "reset_prefix_cache", timeout_s=QUICK_LIMIT_S)
@@ -120,7 +120,7 @@ async def flush_cache(gateway: Gateway, request: Request) -> Response:
 
 
 async def start_profile(gateway: Gateway, request: Request) -> Response:
-    """Profile the engines from now on; with ``url`` those of that worker."""
+    """Start profiling of all engines; with ``url`` those of that worker."""
     asked = await gateway.parse_body(request, parse_profile)
     bounds = (asked.delay_iterations, asked.max_iterations)
     # Engines before 0.32 know no bounds.
@@ -129,7 +129,7 @@ async def start_profile(gateway: Gateway, request: Request) -> Response:
 
 
 async def stop_profile(gateway: Gateway, request: Request) -> Response:
-    """Have engines write down what they have seen; with ``url`` those of that worker."""
+    """Stop profiling and write the traces; with ``url`` those of that worker."""
     asked = await gateway.parse_body(request, parse_profile)
     return await _profile(_with_url(_workers(gateway, request), asked.url), "stop", (False,))
 
@@ -145,7 +145,7 @@ async def load_lora_adapter(gateway: Gateway, request: Request) -> Response:
 
 
 async def unload_lora_adapter(gateway: Gateway, request: Request) -> Response:
-    """Offer a LoRA adapter no more and have the engines forget it."""
+    """Remove a LoRA adapter from the models and the engines."""
     asked = await gateway.parse_body(request, parse_unload_lora)
     await gateway.adapters.unload(asked.name)
     return text_response(lora_text(asked.name, loaded=False))

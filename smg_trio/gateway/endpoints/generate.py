@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def generate(gateway: Gateway, request: Request) -> Response:
-    """Continue one or more prompts, in one piece or as server-sent events."""
+    """Complete one or more prompts, in one piece or as server-sent events."""
     started = trio.current_time()
     gateway.refuse_if_draining()
     asked = await gateway.parse_body(request, parse_generate_request, gateway.limits)

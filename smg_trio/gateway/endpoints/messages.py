@@ -28,7 +28,7 @@ single model is served, that is what they mean."""
 
 
 async def messages(gateway: Gateway, request: Request) -> Response:
-    """Answer a conversation in Anthropic's shapes."""
+    """Create a message, as Anthropic's API does."""
     started = trio.current_time()
     gateway.refuse_if_draining()
     asked = await gateway.parse_body(request, parse_messages_request, gateway.limits)
@@ -70,7 +70,7 @@ async def messages(gateway: Gateway, request: Request) -> Response:
 
 
 async def count_tokens(gateway: Gateway, request: Request) -> Response:
-    """How many tokens a conversation's prompt has; no engine is needed."""
+    """Count the tokens of a conversation's prompt; no engine is needed."""
     chat = await gateway.parse_body(request, parse_count_tokens_request, gateway.limits)
     model = gateway.catalog.find(chat.model, stands_in_for=ANTHROPIC_MODELS)
     prompt = await gateway.preparer.chat_prompt(chat, model)

@@ -20,14 +20,14 @@ _ANTHROPIC = "anthropic-version"
 
 
 async def models(gateway: Gateway, request: Request) -> Response:
-    """Every name a client may ask for."""
+    """List the models."""
     cards = [_card(gateway, name) for name in gateway.catalog.names()]
     shape = anthropic_models if _ANTHROPIC in request.headers else openai_models
     return json_response(shape.list_models(cards))
 
 
 async def model(gateway: Gateway, request: Request) -> Response:
-    """One model by its name. Raises ModelNotFound."""
+    """Show one model. Raises ModelNotFound."""
     card = _card(gateway, request.path_parameters["model"])
     shape = anthropic_models if _ANTHROPIC in request.headers else openai_models
     return json_response(shape.show_model(card))

@@ -28,7 +28,7 @@ def parse_failure(error: BaseException, request_id: str | None) -> tuple[int, He
 
 
 async def parse_function_call(gateway: Gateway, request: Request) -> Response:
-    """The tool calls in a text, and the rest of it."""
+    """Extract the tool calls of a text."""
     asked = await gateway.parse_body(request, parse_function_call_request)
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in asked.tools}
     try:
@@ -43,7 +43,7 @@ async def parse_function_call(gateway: Gateway, request: Request) -> Response:
 
 
 async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
-    """The reasoning in a text, and the rest of it."""
+    """Separate the reasoning of a text."""
     asked = await gateway.parse_body(request, parse_reasoning_request)
     try:
         parser = make_answer_parser(choose_reasoning_parser(asked.parser), None)

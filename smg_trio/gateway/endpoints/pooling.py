@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 async def embeddings(gateway: Gateway, request: Request) -> Response:
-    """Vectors of texts, token ids or a conversation."""
+    """Create embeddings of texts, token ids or a conversation."""
     started = trio.current_time()
     asked = await gateway.parse_body(request, parse_embeddings_request, gateway.limits)
     job, answer = await _prepare(gateway, request, asked.inputs, "embd-")
@@ -73,7 +73,7 @@ async def _chunks(gateway: Gateway, asked: PoolingRequest, job: PoolingJob) -> l
 
 
 async def classify(gateway: Gateway, request: Request) -> Response:
-    """The classes of texts, token ids or a conversation, with their probabilities."""
+    """Classify texts, token ids or a conversation; class probabilities."""
     started = trio.current_time()
     asked = await gateway.parse_body(request, parse_classify_request, gateway.limits)
     job, answer = await _prepare(gateway, request, asked, "classify-")
@@ -90,7 +90,7 @@ async def score(gateway: Gateway, request: Request) -> Response:
 
 
 async def rerank(gateway: Gateway, request: Request) -> Response:
-    """Documents in the order in which they fit a query."""
+    """Rank documents by relevance to a query."""
     started = trio.current_time()
     asked = await gateway.parse_body(request, parse_rerank_request, gateway.limits)
     answer, scores = await _score(gateway, request, asked, "rerank", started)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 async def create_response(gateway: Gateway, request: Request) -> Response:
-    """Answer, in one piece, as server-sent events, or immediately with the answer to come in the background."""
+    """Create a response, in one piece, as server-sent events, or in the background."""
     gateway.refuse_if_draining()
     asked = await gateway.parse_body(request, parse_responses_request, gateway.limits)
     response_id = asked.request_id or f"resp_{token_hex(16)}"
@@ -105,12 +105,12 @@ async def _in_background(gateway: Gateway, context: RequestContext, run: Respons
 
 
 async def get_response(gateway: Gateway, request: Request) -> Response:
-    """A kept response as it is now."""
+    """Show a stored response."""
     return json_response(response_body(await _kept(gateway, request)))
 
 
 async def cancel_response(gateway: Gateway, request: Request) -> Response:
-    """End a response in the background; its engine requests are aborted."""
+    """Cancel a response in the background; its engine requests are aborted."""
     response = cancelled(await _kept(gateway, request))
     gateway.background.cancel(response.response_id)
     await needs_history(gateway).put_response(response)
@@ -118,7 +118,7 @@ async def cancel_response(gateway: Gateway, request: Request) -> Response:
 
 
 async def delete_response(gateway: Gateway, request: Request) -> Response:
-    """Forget a response; one that is still being generated is ended."""
+    """Delete a stored response; one that is still being generated is cancelled."""
     response = await _kept(gateway, request)
     gateway.background.cancel(response.response_id)
     await needs_history(gateway).delete_response(response.response_id, response.owner)
@@ -126,7 +126,7 @@ async def delete_response(gateway: Gateway, request: Request) -> Response:
 
 
 async def list_input_items(gateway: Gateway, request: Request) -> Response:
-    """What the response's request brought, a page at a time."""
+    """List a response's input items, a page at a time."""
     response = await _kept(gateway, request)
     return json_response(page_body(list(response.input_items), parse_page(request.query)))
 

@@ -30,19 +30,19 @@ async def ping(gateway: Gateway, request: Request) -> Response:
 
 
 async def server_load(gateway: Gateway, request: Request) -> Response:
-    """How many answers are in progress."""
+    """Number of generations in progress."""
     return json_response(server_load_body(gateway.answers))
 
 
 async def loads(gateway: Gateway, request: Request) -> Response:
-    """How loaded the engines are, by their own word."""
+    """Load reported by the engines."""
     workers = [worker.snapshot() for worker in gateway.registry.workers(request.query.get("model"))]
     timestamp = datetime.now(UTC).isoformat()
     return json_response(loads_body(workers, version=__version__, timestamp=timestamp))
 
 
 async def model_info(gateway: Gateway, request: Request) -> Response:
-    """What is known of a model (``?model=``; the only one if there is one)."""
+    """Show a model (``?model=``; optional if there is only one)."""
     model = gateway.catalog.find(request.query.get("model", ""))
     body = model_info_body(
         root=model.root,

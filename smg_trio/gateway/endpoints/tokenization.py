@@ -61,7 +61,7 @@ async def _tokenize(gateway: Gateway, asked: TokenizeRequest, model: ServedModel
 
 
 async def detokenize(gateway: Gateway, request: Request) -> Response:
-    """vLLM's ``/detokenize``: one list of ids; special tokens stay."""
+    """vLLM's ``/detokenize``: one list of ids; special tokens are kept."""
     asked = await gateway.parse_body(request, parse_detokenize_request)
     tokenizer = gateway.catalog.find(asked.model).text.tokenizer
 
@@ -72,7 +72,7 @@ async def detokenize(gateway: Gateway, request: Request) -> Response:
 
 
 async def tokenizer_info(gateway: Gateway, request: Request) -> Response:
-    """vLLM's ``/tokenizer_info``: named special tokens and chat template, for clients that tokenize through us."""
+    """vLLM's ``/tokenizer_info``: named special tokens and chat template, for clients that tokenize remotely."""
     text = gateway.catalog.find(request.query.get("model", "")).text
     template = text.chat_template.source if isinstance(text.chat_template, ChatTemplate) else None
     return json_response(tokenizer_info_body(text.tokenizer.special_tokens, text.context_length, template))

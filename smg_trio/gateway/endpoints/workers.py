@@ -34,7 +34,7 @@ logger = logging.getLogger("smg_trio.gateway")
 
 
 async def list_workers(gateway: Gateway, request: Request) -> Response:
-    """All workers, or those of one model (``?model=``); those being prepared and those refused too."""
+    """List workers, or those of one model (``?model=``), pending and refused ones included."""
     registry, model = gateway.registry, request.query.get("model")
     ids = [worker.spec.worker_id for worker in registry.workers(model)]
     values = [worker_value(gateway.worker_snapshot(worker_id), registry.load(worker_id)) for worker_id in ids]
@@ -47,7 +47,7 @@ async def list_workers(gateway: Gateway, request: Request) -> Response:
 
 
 async def show_worker(gateway: Gateway, request: Request) -> Response:
-    """One worker by its id. Raises NotFound, InvalidRequest."""
+    """Show one worker. Raises NotFound, InvalidRequest."""
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
     application = gateway.registry.application(worker_id)
     if application is not None:
@@ -87,7 +87,7 @@ async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str, *, wait
 
 
 async def replace_worker(gateway: Gateway, request: Request) -> Response:
-    """Tell a worker everything anew; its connection stays where its engines stay the same."""
+    """Replace a worker's settings; its connection stays if its engines stay the same."""
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
     current = gateway.registry.get(worker_id)
     body = await gateway.parse_body(request, parse_worker_body)
@@ -99,7 +99,7 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
 
 
 async def change_worker(gateway: Gateway, request: Request) -> Response:
-    """Change some of what a worker was told; its connection stays."""
+    """Change some of a worker's settings; its connection stays."""
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
     gateway.registry.update(worker_id, await gateway.parse_body(request, parse_worker_patch))
     return _json(accepted_value(worker_id, "update"), 202)

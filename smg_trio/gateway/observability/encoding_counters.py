@@ -30,6 +30,4 @@ class EncodingCounters(Collector):
         yield CounterMetricFamily(
             "smg_tokenizer_cache_reused_bytes", "Text that was not tokenized again, in characters.", cache.reused_bytes
         )
-        yield CounterMetricFamily(
-            "smg_tokenizer_cache_evictions", "Pieces forgotten for lack of room.", cache.evictions
-        )
+        yield CounterMetricFamily("smg_tokenizer_cache_evictions", "Pieces evicted.", cache.evictions)

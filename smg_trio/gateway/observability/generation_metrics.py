@@ -69,12 +69,12 @@ class RouterFamilies:
             ("router_type", "stage"),
             bounds,
         )
-        self.retries = CounterFamily(registry, "smg_worker_retries", "Further attempts at requests.", _RETRY_LABELS)
+        self.retries = CounterFamily(registry, "smg_worker_retries", "Retries of requests.", _RETRY_LABELS)
         self.exhausted = CounterFamily(
             registry, "smg_worker_retries_exhausted", "Requests that failed at their last attempt.", _RETRY_LABELS
         )
         self.backoff = HistogramFamily(
-            registry, "smg_worker_retry_backoff_seconds", "Delays before further attempts.", ("attempt",), bounds
+            registry, "smg_worker_retry_backoff_seconds", "Delays before retries.", ("attempt",), bounds
         )
         self.recent: deque[GenerationMetrics] = deque(maxlen=RECENT_ANSWERS)
 

@@ -1,4 +1,4 @@
-"""How log lines look and where they go: stderr, for people or as JSON, and a file beside it.
+"""How log lines look and where they go: stderr, as text or as JSON, and a file beside it.
 
 Every line carries the request's id and the worker where they are known (`core.log_context`). A record may have
 ``fields``, a mapping (or `Fields`) that JSON gets as keys of their own and people as ``key=value``; a value that could
@@ -136,7 +136,7 @@ def _words(fields: Mapping[str, Any] | Fields) -> str:
 
 
 def shown(value: str) -> str:
-    """A value on a line for people: as it is if it is one word without quotes and brackets, else as JSON has it.
+    """A value on a text line: as it is if it is one word without quotes and brackets, else as JSON has it.
 
     So what a client or an operator named cannot look like further fields, or like the end of the request id.
     """

@@ -28,7 +28,7 @@ class PolicyGauges(Collector):
             yield from _cache_families(seen.cache)
         if seen.routing_keys is not None:
             yield GaugeMetricFamily(
-                "smg_manual_policy_cache_entries", "Routing keys that are kept.", value=sum(seen.routing_keys.values())
+                "smg_manual_policy_cache_entries", "Routing keys in the table.", value=sum(seen.routing_keys.values())
             )
 
 
@@ -42,12 +42,12 @@ def _cache_families(seen: CacheStatistics) -> Iterator[Metric]:
     for branch, count in seen.branches.items():
         branches.add_metric((branch,), count)
     ratio = HistogramMetricFamily(
-        "smg_cache_aware_match_ratio", "Share of a prompt (0..1) that cache_aware knew when it chose."
+        "smg_cache_aware_match_ratio", "Share of a prompt (0..1) that matched when cache_aware chose."
     )
     ratio.add_metric((), cumulative(seen.ratio_bounds, seen.ratio_counts), seen.ratio_sum)
     tokens = GaugeMetricFamily("smg_cache_tree_tokens", "Size of the prefix tree in tokens.", labels=("model",))
     tenants = GaugeMetricFamily(
-        "smg_cache_tree_tenants", "Workers that the prefix tree knows prompts of.", labels=("model", "tree")
+        "smg_cache_tree_tenants", "Workers with prompts in the prefix tree.", labels=("model", "tree")
     )
     for model, (size, owners) in seen.trees.items():
         tokens.add_metric((model,), size)

@@ -34,7 +34,7 @@ class ProcessGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `Collector`. To be called on the event loop."""
-        build = GaugeMetricFamily("smg_build_info", "1, labelled with the version that runs.", labels=("version",))
+        build = GaugeMetricFamily("smg_build_info", "1, labelled with the running version.", labels=("version",))
         build.add_metric((__version__,), 1.0)
         yield build
         loop = trio.lowlevel.current_statistics()
@@ -44,7 +44,7 @@ class ProcessGauges(Collector):
         )
         held = "Bytes of the request bodies that are being read or parsed."
         yield GaugeMetricFamily("smg_http_request_body_bytes", held, value=self.bodies.held)
-        most = "Bytes that they may have (--max-payload-memory)."
+        most = "Limit of these bytes (--max-payload-memory)."
         yield GaugeMetricFamily("smg_http_request_body_limit_bytes", most, value=self.bodies.limit)
         if self.server is not None:
             yield from _connections(self.server())

@@ -38,7 +38,7 @@ class WorkerGauges(Collector):
             "Requests at a worker that its engines failed.",
             labels=(*_WORKER_LABELS[:2], "worker", "error_type"),
         )
-        active = GaugeMetricFamily("smg_worker_requests_active", "Answers in flight.", labels=("worker",))
+        active = GaugeMetricFamily("smg_worker_requests_active", "Requests in flight.", labels=("worker",))
         refused = CounterMetricFamily(
             "smg_zmq_refused_messages",
             "Messages to a worker's sockets that were ignored: strangers, or engines that speak something else.",
@@ -82,7 +82,7 @@ def _engine_gauges() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
     labels = ("worker", "model", "dp_rank")
     return {
         "ready": GaugeMetricFamily("smg_engine_ready", "1 if the engine takes requests, else 0.", labels=labels),
-        "losses": CounterMetricFamily("smg_engine_losses", "Engines that died or were given up.", labels=labels),
+        "losses": CounterMetricFamily("smg_engine_losses", "Engines lost: died or given up.", labels=labels),
         "running": GaugeMetricFamily(
             "smg_engine_running_requests", "Running requests the engine reports.", labels=labels
         ),
@@ -90,7 +90,9 @@ def _engine_gauges() -> dict[str, GaugeMetricFamily | CounterMetricFamily]:
             "smg_engine_waiting_requests", "Waiting requests the engine reports.", labels=labels
         ),
         "usage": GaugeMetricFamily("smg_engine_token_usage", "Share of the KV cache in use, 0..1.", labels=labels),
-        "in_flight": GaugeMetricFamily("smg_engine_inflight_requests", "In flight, by our count.", labels=labels),
+        "in_flight": GaugeMetricFamily(
+            "smg_engine_inflight_requests", "Requests in flight, counted by the gateway.", labels=labels
+        ),
     }
 
 
@@ -144,11 +146,11 @@ class ResilienceGauges(Collector):
         )
         rejected.add_metric(("full",), seen.refused_full)
         rejected.add_metric(("timeout",), seen.refused_timeout)
-        results = CounterMetricFamily("smg_http_rate_limit", "Requests admitted or not.", labels=("result",))
+        results = CounterMetricFamily("smg_http_rate_limit", "Requests admitted or refused.", labels=("result",))
         results.add_metric(("allowed",), seen.admitted)
         results.add_metric(("rejected",), seen.refused_full + seen.refused_timeout)
         if seen.limit is not None:
-            yield GaugeMetricFamily("smg_admission_limit", "Places for answers.", value=seen.limit)
+            yield GaugeMetricFamily("smg_admission_limit", "Admission slots.", value=seen.limit)
         yield GaugeMetricFamily("smg_admission_queue_limit", "Admission queue capacity.", value=seen.queue_size)
         yield GaugeMetricFamily("smg_admission_inflight", "Requests that hold a slot.", value=seen.in_flight)
         yield GaugeMetricFamily("smg_admission_queue_depth", "Requests that wait for a slot.", value=seen.waiting)
