@@ -137,7 +137,7 @@ def _add_config(commands: Any) -> None:
     actions = config.add_subparsers(title="actions", dest="action", metavar="ACTION", required=True)
     check = actions.add_parser(
         "check",
-        help="say what is wrong with a settings file",
+        help="check a settings file",
         usage="smg-trio config check FILE [options]",
         description="Whether `launch --config FILE` with these options would start: every problem is named.",
     )

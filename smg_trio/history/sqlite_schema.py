@@ -76,7 +76,7 @@ def _migrate(db: sqlite3.Connection) -> None:
     _run(db, _TABLES if is_new else _OWNER_COLUMNS)
     _run(db, _ITEM_INDEXES)
     if not is_new:
-        logger.info("bringing the history file of an earlier version up to date; what it holds is shared by all keys")
+        logger.info("migrating the history file of an earlier version; its contents are shared by all keys")
     for response_id, value, input_items in db.execute("SELECT id, value, input_items FROM responses"):
         try:
             items = [*json.loads(input_items), *json.loads(value)["output"]]

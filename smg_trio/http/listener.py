@@ -83,7 +83,7 @@ async def open_listeners(host: str, port: int, *, backlog: int = 2048) -> list[t
             await listener.aclose()
         raise _bind_error(host, port, error) from error
     if not listeners:
-        raise ConfigError("--host", f"{host!r} means no address that can be listened on.")
+        raise ConfigError("--host", f"{host!r} is not an address that can be listened on.")
     return listeners
 
 

@@ -54,7 +54,7 @@ def gguf_file(name: str, option: str) -> ConfigError:
     """The refusal of weights in GGUF without a tokenizer beside them."""
     return ConfigError(
         option,
-        f"'{name}' is GGUF only, out of which no tokenizer is read.",
+        f"'{name}' is GGUF only; tokenizers are not read from GGUF files.",
         f"Name the model that it was made from with {_tokenizer_option(option)}.",
     )
 
@@ -88,8 +88,8 @@ def not_cached(name: HubName, missing: Sequence[str], cache: os.PathLike[str], o
     """The refusal of an incomplete cache where the hub must not be asked."""
     return ConfigError(
         option,
-        f"'{name}' is not wholly in the cache {os.fspath(cache)} (missing: {listed(missing)}), and HF_HUB_OFFLINE "
-        "forbids to download it.",
+        f"'{name}' is incomplete in the cache {os.fspath(cache)} (missing: {listed(missing)}), and HF_HUB_OFFLINE "
+        "forbids downloads.",
         f"Unset HF_HUB_OFFLINE, or fill the cache where there is a network: hf download {name.repo}.",
     )
 

@@ -36,7 +36,7 @@ def check_settings(settings: Settings) -> None:
             "name, so --model-path is required.",
         )
     if settings.revision is not None and settings.model_path is None:
-        raise ConfigError("--revision", "says which revision of --model-path, which is missing.", "Leave it out.")
+        raise ConfigError("--revision", "needs --model-path.", "Leave it out.")
     for alias in settings.model_alias:
         if not all(alias.partition("=")):
             raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.", "Write it as new=served.")
@@ -172,7 +172,7 @@ def _check_positive(settings: Settings) -> None:
         )
     if not settings.min_body_rate >= 0:
         rate = settings.min_body_rate
-        raise ConfigError("--min-body-rate", f"must not be negative, got {rate}.", "0 is for no least rate.")
+        raise ConfigError("--min-body-rate", f"must not be negative, got {rate}.", "0: no limit.")
 
 
 def dp_aware_refusal(url: str, dp_size: int) -> str:
@@ -185,9 +185,9 @@ def dp_aware_refusal(url: str, dp_size: int) -> str:
 
 def _check_tls(settings: Settings) -> None:
     if settings.tls_cert_path is not None and settings.tls_key_path is None:
-        raise ConfigError("--tls-key-path", "is missing beside --tls-cert-path.", "Give the certificate's key.")
+        raise ConfigError("--tls-key-path", "is required with --tls-cert-path.", "Give the certificate's key.")
     if settings.tls_key_path is not None and settings.tls_cert_path is None:
-        raise ConfigError("--tls-cert-path", "is missing beside --tls-key-path.", "Give the key's certificate.")
+        raise ConfigError("--tls-cert-path", "is required with --tls-key-path.", "Give the key's certificate.")
     if settings.tls_client_ca_path is not None and settings.tls_cert_path is None:
         raise ConfigError(
             "--tls-client-ca-path", "needs TLS.", "Give --tls-cert-path and --tls-key-path too, or leave it out."

@@ -128,7 +128,7 @@ def read_toml(text: str, file: str) -> Reading:
     for key, value in document.items():
         name = key.replace("-", "_")
         if name in layer:
-            problems.append(ConfigError(flag_of(name), "is said twice.", "Keep one.", origin=f"{file}: {key}"))
+            problems.append(ConfigError(flag_of(name), "is given twice.", "Keep one.", origin=f"{file}: {key}"))
         elif name not in _FIELDS:
             problems.append(_unknown_key(key, value, file))
         elif isinstance(checked := _toml_value(name, value, f"{file}: {key}"), ConfigError):

@@ -24,7 +24,7 @@ _NO_KEY = "this gateway wants an API key (--api-key, or the variable SMG_TRIO_AP
 
 
 class FeedUnreachable(SmgError):
-    """There is no feed at the moment: the port is closed, or the gateway has hung up."""
+    """There is no feed at the moment: the port is closed, or the gateway has closed the connection."""
 
     code = "feed_unreachable"
 
@@ -62,7 +62,7 @@ class Feed:
         except ConnectionClosed as error:
             raise _closed(error) from None
         except trio.TooSlowError:
-            raise FeedUnreachable("the gateway has gone silent") from None
+            raise FeedUnreachable("the gateway sends no snapshots") from None
         return read_message(message)
 
 
@@ -103,7 +103,7 @@ def _closed(error: ConnectionClosed) -> SmgError:
     reason = error.reason
     if reason is not None and reason.code == 4401:
         return FeedRefused(_NO_KEY)
-    return FeedUnreachable("the gateway has hung up")
+    return FeedUnreachable("the gateway has closed the connection")
 
 
 def _rejected(url: str, status: int) -> SmgError:

@@ -172,7 +172,7 @@ async def test_attempts_at_administration_are_on_record_where_that_is_asked_for(
             "POST /flush_cache by ops: 200",
             "POST /flush_cache by eye: 403",
             "POST /flush_cache by api-key-1: 403",
-            "POST /flush_cache by nobody: 401",
+            "POST /flush_cache by anonymous: 401",
             "DELETE /workers/a%0Ab by ops: 400",
         ]
         assert said == (expected if audited else [])
@@ -208,7 +208,7 @@ async def test_keys_come_and_go_with_their_file_and_a_broken_one_changes_nothing
             file.write_text(broken)
             caplog.clear()
             await bench.files.read_all()
-            assert "API keys not reloaded, what was read before stays in force: --api-key-file" in caplog.text
+            assert "API keys not reloaded, the previous contents stay in force: --api-key-file" in caplog.text
             assert await status(bench, "bob-key") == 200
             assert await status(bench, "eve-key") == 401
         file.unlink()

@@ -276,7 +276,7 @@ async def test_a_broken_certificate_keeps_the_old_one_and_is_warned_of(
         with caplog.at_level(logging.WARNING, "smg_trio"):
             authority.cert.write_text("broken")
             await bench.files.read_all()
-        assert "TLS certificate not reloaded, what was read before stays in force: --tls-cert-path" in caplog.text
+        assert "TLS certificate not reloaded, the previous contents stay in force: --tls-cert-path" in caplog.text
         assert (await shown_certificate(bench, authority)) == before
         authority.issue("mended.test")
         await bench.files.read_all()

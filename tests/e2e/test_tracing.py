@@ -386,7 +386,7 @@ async def test_a_collector_that_does_not_answer_costs_requests_nothing_and_the_e
                     assert answer.status_code == 200
             process.signal()
             assert await process.wait(CLOSE_LIMIT_S + 7) == 0
-            assert "lost" in "".join(process.log)
+            assert "dropped" in "".join(process.log)
 
 
 @pytest.mark.parametrize(

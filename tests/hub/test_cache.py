@@ -150,7 +150,7 @@ def test_offline_and_not_there(tmp_path: Path, files: dict[str, str], missing: s
     fill(tmp_path, files)
     with pytest.raises(ConfigError) as caught:
         at(Wanted(text="org/model"), tmp_path, offline=True)
-    assert f"(missing: {missing}), and HF_HUB_OFFLINE forbids to download it." in caught.value.problem
+    assert f"(missing: {missing}), and HF_HUB_OFFLINE forbids downloads." in caught.value.problem
     assert "hf download org/model" in caught.value.remedy
 
 

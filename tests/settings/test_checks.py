@@ -12,8 +12,8 @@ from smg_trio.settings.settings import Settings
 
 TLS = {"tls_cert_path": "c", "tls_key_path": "k"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"tls_cert_path": "c"}, "--tls-key-path: is missing beside --tls-cert-path"),
-    ({"tls_key_path": "k"}, "--tls-cert-path: is missing beside --tls-key-path"),
+    ({"tls_cert_path": "c"}, "--tls-key-path: is required with --tls-cert-path"),
+    ({"tls_key_path": "k"}, "--tls-cert-path: is required with --tls-key-path"),
     ({"tls_client_ca_path": "a"}, "--tls-client-ca-path: needs TLS"),
     (TLS | {"tls_cert_path": ""}, "--tls-cert-path: must not be empty"),
     (TLS | {"tls_client_ca_path": ""}, "--tls-client-ca-path: must not be empty"),

@@ -176,7 +176,7 @@ def test_a_file_may_write_names_with_dashes_and_whole_numbers_for_fractions() ->
         ("model = 'm'", "smg.toml has the unknown key 'model'. Did you mean model_path?"),
         ("qqqqqq = 1", "unknown key 'qqqqqq'. `config show` lists all settings."),
         ("[http]\nport = 1", "unknown key 'http'. There are no tables"),
-        ("queue-size = 1\nqueue_size = 2", "--queue-size (from smg.toml: queue_size): is said twice"),
+        ("queue-size = 1\nqueue_size = 2", "--queue-size (from smg.toml: queue_size): is given twice"),
         (
             "port = 1x",
             "smg.toml is not valid TOML: Expected newline or end of document after a statement (at line 1, column 9)",

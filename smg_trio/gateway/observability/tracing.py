@@ -109,7 +109,7 @@ class Tracing:
         with trio.move_on_after(CLOSE_LIMIT_S):
             await done.wait()
         if not done.is_set():
-            logger.warning("the last traces were not exported within %g s and are lost", CLOSE_LIMIT_S)
+            logger.warning("the last traces were not exported within %g s and are dropped", CLOSE_LIMIT_S)
 
 
 def open_tracing(endpoint: str, scheme: str = "http") -> Tracing:

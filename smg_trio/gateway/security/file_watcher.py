@@ -2,7 +2,7 @@
 
 One task looks at all of them once a second. What has changed is read once it has been still from one look to the
 next, so that a certificate is not read before its key has been replaced too. SIGHUP reads everything immediately. What
-cannot be read is said in a warning, and what was read before stays in force.
+cannot be read is logged as a warning, and its previous contents stay in force.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class FileWatcher:
         try:
             await one.read()
         except ConfigError as error:
-            logger.warning("%s not reloaded, what was read before stays in force: %s", one.what, error.message)
+            logger.warning("%s not reloaded, the previous contents stay in force: %s", one.what, error.message)
         except Exception:
             # Files are written by people and programs while the gateway runs: none of them may end it.
-            logger.exception("%s not reloaded, what was read before stays in force", one.what)
+            logger.exception("%s not reloaded, the previous contents stay in force", one.what)
         else:
             logger.info("%s reloaded", one.what)
 

@@ -119,7 +119,7 @@ async def test_what_cannot_be_read_is_warned_of_once_and_changes_nothing(
             await follower.look()
     assert words.held == "mended first"
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "words not reloaded, what was read before stays in force: --words: are bad." in caplog.text
+    assert "words not reloaded, the previous contents stay in force: --words: are bad." in caplog.text
 
 
 async def test_the_task_looks_by_itself(words: Words) -> None:
@@ -169,5 +169,5 @@ async def test_what_nobody_expected_of_a_file_is_logged_and_the_others_are_read(
     await follower.read_all()
     assert words.held == "second first"
     assert [record.message for record in caplog.records if record.exc_info] == [
-        "knots not reloaded, what was read before stays in force"
+        "knots not reloaded, the previous contents stay in force"
     ]
