@@ -11,6 +11,7 @@ import trio
 
 from smg_trio.api.openai.chat.stream import ChatChunkWriter
 from tests.certificates import Authority
+from tests.waiting import read_to_end
 
 from .harness import (
     COUNTING,
@@ -23,7 +24,6 @@ from .harness import (
     join_chat,
     open_gateway,
     post,
-    read_to_end,
     read_until,
 )
 
