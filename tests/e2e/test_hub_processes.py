@@ -129,7 +129,7 @@ def test_two_gateways_and_an_engine_s_download_at_once(
         (("--model-path", REPO), {"HF_HUB_OFFLINE": "1"}, "(missing: config.json, a tokenizer), and HF_HUB_OFFLINE"),
         (("--model-path", "./nowhere"), {}, "'./nowhere' is neither a directory nor a model's name"),
         (("--model-path", REPO, "--tokenizer-path", "org/nowhere"), {}, "--tokenizer-path: 'org/nowhere' is neither"),
-        (("--revision", "main"), {}, "--revision: says which revision of --model-path"),
+        (("--revision", "main"), {}, "--revision: needs --model-path"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
