@@ -149,7 +149,7 @@ class WatchedExporter(SpanExporter):
                 logger.warning("trace export to %s is failing; spans are dropped until it recovers", self._url)
             self._lost += len(spans)
         elif self._lost:
-            logger.warning("traces are exported to %s again; %d spans were lost", self._url, self._lost)
+            logger.warning("traces are exported to %s again; %d spans were dropped", self._url, self._lost)
             self._lost = 0
         return result
 
