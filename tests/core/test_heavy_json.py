@@ -120,10 +120,10 @@ def test_a_broken_heavy_body_is_malformed_json(body: bytes) -> None:
 def test_too_many_values_are_refused_before_they_are_read() -> None:
     for item, count in ((b"[]", heavy_json.MAX_CONTAINERS + 1), (b"1", heavy_json.MAX_VALUES + 2)):
         body = b'{"a": [' + b",".join([item] * count) + b"]}"
-        began = time.perf_counter()
+        began = time.process_time()
         with pytest.raises(TooManyValues):
             load_json(body)
-        assert time.perf_counter() - began < 1.0
+        assert time.process_time() - began < 1.0
     check_counts(b'{"a": [' + b",".join([b"1"] * 1000) + b"]}")
 
 

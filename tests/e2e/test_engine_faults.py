@@ -179,7 +179,7 @@ async def test_engines_come_and_go_and_come_again(tmp_path: Path, protocol: Any)
 
 async def test_requests_of_a_silent_engine_go_to_another_and_the_others_are_not_delayed(tmp_path: Path) -> None:
     async with open_gateway(
-        tmp_path, HELLO, workers=2, engine_silence_secs=0.5, policy="round_robin", engine=SLOW
+        tmp_path, HELLO, workers=2, engine_silence_secs=1, policy="round_robin", engine=SLOW
     ) as bench:
         silent, good = bench.engines
         silent.go_silent()
@@ -195,8 +195,8 @@ async def test_requests_of_a_silent_engine_go_to_another_and_the_others_are_not_
                 nursery.start_soon(ask)
         assert [status for status, _ in outcomes] == [200] * 6
         took = sorted(seconds for _, seconds in outcomes)
-        assert all(seconds < 0.4 for seconds in took[:3])
-        assert all(0.4 < seconds < 3 for seconds in took[3:])
+        assert all(seconds < 0.9 for seconds in took[:3])
+        assert all(0.9 < seconds < PATIENCE_S for seconds in took[3:])
         states = [worker.state for worker in bench.gateway.registry.workers()]
         assert states == [WorkerState.NOT_READY, WorkerState.READY]
         for _ in range(4):

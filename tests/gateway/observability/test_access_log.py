@@ -287,7 +287,7 @@ async def test_a_line_costs_some_ten_microseconds_and_nothing_above_its_level(se
         """Of the cheapest of several runs: others use this machine too."""
         best = float("inf")
         for _ in range(7):
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(rounds):
                 line = log.begin("POST", "/v1/chat/completions")
                 if line is not None:
@@ -296,14 +296,14 @@ async def test_a_line_costs_some_ten_microseconds_and_nothing_above_its_level(se
                     line.generation_ended(generation, Usage(10, 20), {"ipc:///w"}, 2.0)
                     line.answered(200, "")
                     line.ended(complete=True)
-            best = min(best, (time.perf_counter() - began) / rounds)
+            best = min(best, (time.process_time() - began) / rounds)
         return best * 1e6
 
     set_up("info", out=_Nowhere(), as_json=as_json)
     assert logging.getLogger("smg_trio.access").isEnabledFor(logging.INFO)
-    on = cost_us(300)
+    on = cost_us(1_000)
     set_up("warn", out=_Nowhere(), as_json=as_json)
-    off = cost_us(300)
+    off = cost_us(1_000)
     # Generous: an order of magnitude would show, a busy machine does not.
     assert on < 60, on
     assert off < 3, off
