@@ -2,6 +2,8 @@
 
 xgrammar, the backend both engines have, compiles grammars but no `choice`, so a choice is written as
 the grammar ``root ::= "a" | "b"``.
+
+Mirrors `vllm/v1/structured_output/utils.py` (``choice_as_grammar``) of vLLM 0.32.0.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 An engine says HELLO on the handshake socket, is told its data addresses in INIT, says READY there and
 sends its registration on the input socket; the last two come in either order. All are msgpack maps;
 unknown keys are ignored and missing ones defaulted (vLLM 0.27.1 to 0.33.0, TokenSpeed 0.1.0 and 0.1.1).
+
+Mirrors vLLM 0.32.0's `vllm/v1/engine/core.py` (``EngineCoreProc.startup_handshake``), `vllm/v1/engine/utils.py`
+(``EngineZmqAddresses``, ``EngineHandshakeMetadata``) and `vllm/v1/engine/__init__.py` (``EngineCoreReadyResponse``),
+and TokenSpeed 0.1.1's `tokenspeed/runtime/engine/zmq_wire.py`.
 """
 
 from __future__ import annotations

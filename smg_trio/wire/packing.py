@@ -5,6 +5,9 @@ show in any test but would stall every stream, so its absence is an import error
 
 Extension types (vLLM and TokenSpeed share them): 3 is raw tensor bytes; 1 and 2 are pickles, which an
 engine sends only if its operator allowed insecure serialization, and which are always refused here.
+
+Mirrors ``CUSTOM_TYPE_*`` of vLLM 0.32.0's `vllm/v1/serial_utils.py`; TokenSpeed 0.1.1's
+`tokenspeed/runtime/engine/zmq_msgpack.py` has the same.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@
 scalars) or the index of an auxiliary frame of the same message, where frame 0 is the payload. A
 receiver must accept both at any size. numpy writes dtypes with a byte order (``<i4``), torch without
 (``int32``). No numpy here: what is needed of a tensor is a Python list, which `struct` makes directly.
+
+Mirrors vLLM 0.32.0's `vllm/v1/serial_utils.py` (``MsgpackEncoder._encode_tensor``, ``_encode_ndarray``) and TokenSpeed
+0.1.1's `tokenspeed/runtime/engine/zmq_msgpack.py` (``MsgpackSendSocket``).
 """
 
 from __future__ import annotations

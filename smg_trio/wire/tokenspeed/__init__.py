@@ -2,4 +2,7 @@
 
 Requests and outputs are positional arrays whose first element names their type. There are no utility
 calls, no waves, and no multimodal or LoRA requests here.
+
+The messages are those of TokenSpeed 0.1.1's `tokenspeed/runtime/engine/io_struct.py`, encoded by `zmq_msgpack.py` and
+sent by `zmq_wire.py` beside it.
 """

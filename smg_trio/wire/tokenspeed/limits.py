@@ -3,6 +3,8 @@
 TokenSpeed survives a bad value, but answers it with an empty finish ``abort`` and no reason, so the
 same values are refused here with one. What its wire cannot say is an unsupported feature, never
 silently dropped; only hints (priority, trace headers) are.
+
+Mirrors ``SamplingParams.verify`` of TokenSpeed 0.1.1's `tokenspeed/runtime/sampling/sampling_params.py`.
 """
 
 from __future__ import annotations

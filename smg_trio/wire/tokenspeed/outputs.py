@@ -1,6 +1,8 @@
 """TokenSpeed output messages (``BatchTokenIDOutSlim``, one array per column) to `EngineBatch`.
 
 0.1.0 sends 10 elements, older builds 9, 0.1.1 sends 14: the last four are the engine's load.
+
+Mirrors TokenSpeed 0.1.1's `tokenspeed/runtime/engine/io_struct.py` (``BatchTokenIDOutSlim``).
 """
 
 from __future__ import annotations

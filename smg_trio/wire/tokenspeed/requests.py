@@ -3,6 +3,9 @@
 Sampling goes out in the normalised form: what the engine's constructor would rewrite is rewritten
 here, and the last element says so. Greedy is "temperature 1, top_k 1" there, "off" is a `top_k` of
 2**30, and with greedy 0.1.1 pins the seed to 0.
+
+Mirrors TokenSpeed 0.1.1's `tokenspeed/runtime/engine/io_struct.py` and
+`tokenspeed/runtime/sampling/sampling_params.py` (``SamplingParams.normalize``).
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Three sources: what ``SamplingParams`` checks while it is decoded (a failure there makes the engine
 deaf), what vLLM's own front end checks and the engine core does not, and the fixed table sizes of the
 0.32 model runner, which raises in the middle of a step (and so ends the engine) when they overflow.
+
+They stand in `vllm/sampling_params.py` (``SamplingParams.__post_init__``, ``_verify_args``) and below
+`vllm/v1/worker/gpu/sample/` of vLLM 0.32.0.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Runs once per engine step over every running request, so an output that holds nothing but new tokens
 takes a short way: one C call decides it, one object is made. New token ids are not looked at one by
 one; they are what the engine says they are.
+
+Mirrors vLLM 0.32.0's `vllm/v1/engine/__init__.py` (``EngineCoreOutputs``, ``EngineCoreOutput``, ``UtilityOutput``,
+``FinishReason``), `vllm/v1/outputs.py` (``LogprobsLists``) and `vllm/v1/metrics/stats.py` (``SchedulerStats``).
 """
 
 from __future__ import annotations

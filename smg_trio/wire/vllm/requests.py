@@ -3,6 +3,9 @@
 The array is cut after the last element that differs from its default: the first nine are required, the
 rest grew from version to version. Sampling is a map by name in which defaults are left out. Fields that
 only vLLM's own front end acts on (`n`, `stop`, `detokenize`, `output_kind`, …) are never sent.
+
+Mirrors vLLM 0.32.0's `vllm/v1/engine/__init__.py` (``EngineCoreRequest``), `vllm/sampling_params.py` and
+`vllm/pooling_params.py`.
 """
 
 from __future__ import annotations
