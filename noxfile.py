@@ -1,5 +1,5 @@
-"""Sessions: lint, types, imports, unit, e2e, tests, docs, pythons, lowest, newest, grammars, fuzz, chaos, package,
-deploy, sbom, bench, ops, interop, clients, browser. CONTRIBUTING.md says what each is for.
+"""Sessions: lint, types, imports, unit, e2e, tests, coverage, docs, pythons, lowest, newest, grammars, fuzz, chaos,
+package, deploy, sbom, bench, ops, interop, clients, browser. CONTRIBUTING.md says what each is for.
 
 Each installs what it needs by itself.
 """
@@ -63,18 +63,30 @@ def e2e(session: nox.Session) -> None:
 
 
 @nox.session
+def coverage(session: nox.Session) -> None:
+    """How much of the package the whole suite runs; fails below the floor in pyproject.toml."""
+    session.install("-e", ".[dev]")
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report", "--skip-covered", "--sort=cover")
+
+
+@nox.session
 def lowest(session: nox.Session) -> None:
     """The tests with the lowest dependencies that pyproject.toml allows."""
     session.install("uv")
     session.run("uv", "pip", "install", "--quiet", "--resolution", "lowest-direct", "-e", ".[dev]")
-    session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+    # What other versions of dependencies call deprecated is no fault of this one.
+    session.run("pytest", "-n", "2", "-W", "default", "--hypothesis-profile=ci", *session.posargs)
 
 
 @nox.session
 def newest(session: nox.Session) -> None:
     """The tests with the newest dependencies that pyproject.toml allows."""
     session.install("--upgrade", "--upgrade-strategy", "eager", "-e", ".[dev]")
-    session.run("pytest", "-n", "2", "--hypothesis-profile=ci", *session.posargs)
+    # What other versions of dependencies call deprecated is no fault of this one.
+    session.run("pytest", "-n", "2", "-W", "default", "--hypothesis-profile=ci", *session.posargs)
 
 
 @nox.session

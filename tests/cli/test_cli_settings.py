@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,12 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command with these words and variables: exit code, stdout, stderr."""
+    """Run a command with these words and variables, and none of the suite's own: exit code, stdout, stderr."""
 
     def run_one(*words: str, **variables: str) -> tuple[int, str, str]:
         with monkeypatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("SMG_TRIO_")]:
+                patch.delenv(name)
             for name, text in variables.items():
                 patch.setenv(name, text)
             code = main(words)
