@@ -63,7 +63,7 @@ The same requests work as messages on a WebSocket at `/v1/responses`.
 
 def http_page() -> str:
     """The text of `docs/http-api.md`."""
-    document = openapi_document(map(routes._operation, routes.ROUTES), version=__version__)
+    document = openapi_document(map(routes.operation, routes.ROUTES), version=__version__)
     lines = [INTRODUCTION]
     operations = [
         (method.upper(), path, operation)
@@ -165,7 +165,7 @@ def _error_section() -> Iterator[str]:
 
 
 def _schema_of(route: routes.Route) -> str:
-    return routes._operation(route).error
+    return routes.operation(route).error
 
 
 def _skeleton(schema: Mapping[str, Any]) -> Any:

@@ -327,7 +327,7 @@ def make_tekken(output: Path, texts: list[str]) -> None:
         write_chats(folder, folder / "tekken.json")
 
 
-def make_older_mistral(output: Path, texts: list[str]) -> None:
+def make_older_mistral(output: Path) -> None:
     """The SentencePiece tokenizer of the first versions."""
     source = (output / "sentencepiece-bpe" / "tokenizer.model").read_bytes()
     for version in ("v1", "v2", "v3", "v7"):
@@ -349,7 +349,7 @@ def write_chats(folder: Path, file: Path) -> None:
         try:
             request = ChatCompletionRequest.from_openai(**(conversation | {"messages": messages}))
             ids.append(tokenizer.encode_chat_completion(request).tokens)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the library raises many kinds
             print(f"{folder.name}: refused: {error!r:.100}")
             ids.append(None)
     write_json(folder / "chats.json", ids)
@@ -373,7 +373,7 @@ def make_wordpiece(output: Path, texts: list[str]) -> None:
         ),
     ):
         folder = new_folder(output / name)
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106 - a word
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=bool(settings["do_lower_case"]))
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -418,7 +418,7 @@ def main(output: Path = OUTPUT) -> None:
     make_sentencepiece(output, texts)
     make_tiktoken(output, texts)
     make_tekken(output, texts)
-    make_older_mistral(output, texts)
+    make_older_mistral(output)
     make_wordpiece(output, texts)
     size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
     print(f"{output}: {size} bytes")

@@ -92,11 +92,12 @@ async def openapi(gateway: Gateway, request: Request) -> Response:
 
 @cache
 def _document(*, dashboard: bool) -> bytes:
-    operations = map(_operation, served_routes(dashboard=dashboard))
+    operations = map(operation, served_routes(dashboard=dashboard))
     return json.dumps(openapi_document(operations, version=__version__)).encode()
 
 
-def _operation(route: Route) -> Operation:
+def operation(route: Route) -> Operation:
+    """What the API's document says of an endpoint."""
     summary = (route.endpoint.__doc__ or "").partition("\n")[0]
     return Operation(
         method=route.method,

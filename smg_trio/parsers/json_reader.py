@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Final
+from typing import ClassVar, Final
 
 # States. Values may begin in the first three, keys in the next two (the order is used).
 _VALUE, _ITEM, _FIRST_ITEM, _KEY, _FIRST_KEY = range(5)
@@ -76,11 +76,7 @@ def _float_to_json(text: str) -> str | None:
 
 
 class ValueReader:
-    """Reads one value; feed it with `read`, collect with `take`.
-
-    ``done``: the value is complete and the position returned by `read` is right behind it (a scalar at the
-    top ends only at a delimiter or at `flush`). ``failed``: the next character cannot belong to any value.
-    """
+    """Reads one value; feed it with `read`, collect with `take`."""
 
     __slots__ = ("_broken", "_escape", "_is_key", "_out", "_pending", "_quote", "_scalar", "_stack", "_state")
 
@@ -97,10 +93,15 @@ class ValueReader:
 
     @property
     def done(self) -> bool:
+        """The value is complete and the position returned by `read` is right behind it.
+
+        A scalar at the top ends only at a delimiter or at `flush`.
+        """
         return self._state == _DONE
 
     @property
     def failed(self) -> bool:
+        """The next character cannot belong to any value."""
         return self._state == _FAILED
 
     def take(self) -> str:
@@ -163,7 +164,7 @@ class ValueReader:
             if end == len(text):
                 return end
         char = text[end]
-        handler = _STRUCTURE.get(char, ValueReader._begin_scalar)
+        handler = self._STRUCTURE.get(char, ValueReader._begin_scalar)
         return end + 1 if handler(self, char) else end
 
     def _fail(self) -> bool:
@@ -291,6 +292,19 @@ class ValueReader:
         self._out.append(quoted(text) if scalar is None else scalar)
         self._end_value()
 
+    _STRUCTURE: ClassVar[Mapping[str, Callable[[ValueReader, str], bool]]] = {
+        "{": _open,
+        "[": _open,
+        "(": _open,
+        "}": _close,
+        "]": _close,
+        ")": _close,
+        ",": _comma,
+        ":": _colon,
+        '"': _begin_string,
+        "'": _begin_string,
+    }
+
 
 def _hex_escape(held: str) -> str:
     """JSON spelling of the escape `held`, e.g. ``u00e5`` or ``x1b``."""
@@ -299,17 +313,3 @@ def _hex_escape(held: str) -> str:
     code = int(held[1:], 16)
     # As \\u escapes, so that a lone surrogate never becomes a character that no encoding can write.
     return json.dumps(chr(code))[1:-1] if code < 0x110000 else "\\\\" + held
-
-
-_STRUCTURE: Final[dict[str, Callable[[ValueReader, str], bool]]] = {
-    "{": ValueReader._open,
-    "[": ValueReader._open,
-    "(": ValueReader._open,
-    "}": ValueReader._close,
-    "]": ValueReader._close,
-    ")": ValueReader._close,
-    ",": ValueReader._comma,
-    ":": ValueReader._colon,
-    '"': ValueReader._begin_string,
-    "'": ValueReader._begin_string,
-}

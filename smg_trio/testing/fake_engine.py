@@ -40,6 +40,7 @@ class FakeEngine:
         options: may be replaced between lives.
         record: everything asked of it so far; `received`, `aborts` and `waves` are short-cuts.
         exit_reason: why the last life ended, None while it lives.
+        silent: outputs are swallowed, see `go_silent`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class FakeEngine:
         self._changed = trio.Event()
         self._connected = False
         self._restart = False
-        self._silent = False
+        self.silent = False
         self._reading = trio.Event()
         self._reading.set()
         self._life: _Life | None = None
@@ -71,11 +72,11 @@ class FakeEngine:
     async def run(self) -> str:
         """Live until death; returns why it died. Cancelling is a SIGKILL: links close, nothing is said."""
         while True:
-            self._restart, self._silent, self.exit_reason = False, False, None
+            self._restart, self.silent, self.exit_reason = False, False, None
             self.resume_reading()
             reason = await self._live()
             self.exit_reason = reason
-            self._changed_now()
+            self.note_change()
             if not self._restart:
                 return reason
 
@@ -146,11 +147,11 @@ class FakeEngine:
 
     def go_silent(self) -> None:
         """From now on swallow every output; the engine works on and takes requests."""
-        self._silent = True
+        self.silent = True
 
     def speak_again(self) -> None:
         """End the silence; what was swallowed is gone."""
-        self._silent = False
+        self.silent = False
 
     def stop_reading(self) -> None:
         """Leave what comes in unread in the link, like a hung input thread; told twice is told once."""
@@ -160,6 +161,10 @@ class FakeEngine:
     def resume_reading(self) -> None:
         """Read again."""
         self._reading.set()
+
+    async def may_read(self) -> None:
+        """Wait while it has been told to stop reading."""
+        await self._reading.wait()
 
     def close_input(self) -> None:
         """Close the input link only: half-open, as a vLLM engine is after a request it cannot decode."""
@@ -192,11 +197,13 @@ class FakeEngine:
     def _choose(self, request: EngineRequest) -> Script:
         return self.choose_script(request)  # looked up each time: tests replace it while the engine runs
 
-    def _set_connected(self) -> None:
+    def note_connected(self) -> None:
+        """For its life: the handshake is over."""
         self._connected = True
-        self._changed_now()
+        self.note_change()
 
-    def _changed_now(self) -> None:
+    def note_change(self) -> None:
+        """For its life: something that is waited for may have changed."""
         if self._changed.statistics().tasks_waiting:
             self._changed.set()
             self._changed = trio.Event()
@@ -283,7 +290,7 @@ class _Life:
             link.send_nowait([message])
             if self._vanishes(stage):
                 return await self._linger()
-        self._engine._set_connected()
+        self._engine.note_connected()
         return True
 
     def _vanishes(self, stage: HandshakeStage) -> bool:
@@ -307,17 +314,17 @@ class _Life:
         assert link is not None
         try:
             while core.takes_input():
-                await engine._reading.wait()
+                await engine.may_read()
                 batch = await link.receive_many()
                 if engine.options.input_delay_s:
                     await trio.sleep(engine.options.input_delay_s)
-                await engine._reading.wait()  # told to stop while it waited: what came since is not looked at
+                await engine.may_read()  # told to stop while it waited: what came since is not looked at
                 for frames in batch:
                     self._outbox += core.receive(frames, trio.current_time())
                     if not core.takes_input():
                         break
                 self._notify()
-                engine._changed_now()
+                engine.note_change()
         except LinkClosed:
             return
         link.close()
@@ -338,7 +345,7 @@ class _Life:
                 await trio.lowlevel.checkpoint()
             if trio.current_time() >= due:
                 self._outbox += core.step(trio.current_time())
-                self._engine._changed_now()
+                self._engine.note_change()
 
     async def _sleep_until(self, due: float) -> None:
         wake = self._wake
@@ -352,7 +359,7 @@ class _Life:
         assert output is not None
         while self._outbox:
             messages, self._outbox = self._outbox, []
-            if self._engine._silent:
+            if self._engine.silent:
                 continue
             for message in messages:
                 try:

@@ -144,15 +144,15 @@ def _add_what_was_said(seen: Message, message: Mapping[str, Any], traits: Templa
 
 def _call(call: Mapping[str, Any], traits: TemplateTraits) -> Message:
     function = call["function"]
-    arguments = _as_text if traits.arguments == "text" else _as_mapping
-    return {**call, "type": "function", "function": {**function, "arguments": arguments(function, traits)}}
+    arguments = _as_text(function) if traits.arguments == "text" else _as_mapping(function, traits)
+    return {**call, "type": "function", "function": {**function, "arguments": arguments}}
 
 
 _LONG_ARGUMENTS: Final = 65_536
 _decoder = json.JSONDecoder()
 
 
-def _as_text(function: Mapping[str, Any], traits: TemplateTraits) -> str:
+def _as_text(function: Mapping[str, Any]) -> str:
     arguments = function.get("arguments")
     if arguments is None or arguments == "":
         return "{}"

@@ -27,9 +27,9 @@ class Watcher:
 
     __slots__ = ("_feed", "_seen")
 
-    def __init__(self, feed: LiveFeed) -> None:
+    def __init__(self, feed: LiveFeed, seen: int) -> None:
         self._feed = feed
-        self._seen = 0
+        self._seen = seen
 
     async def next_snapshot(self) -> str | None:
         """The newest snapshot, as JSON, once it is another one than before; None once the feed has ended."""
@@ -70,11 +70,9 @@ class LiveFeed:
     @contextmanager
     def watch(self) -> Iterator[Watcher]:
         """Watch until the block is left."""
-        watcher = Watcher(self)
-        if not self.watchers:
-            # What was shown to an earlier watcher may be hours old.
-            watcher._seen = self.sequence
-            self._watched.set()
+        # What was shown to an earlier watcher may be hours old.
+        watcher = Watcher(self, seen=0 if self.watchers else self.sequence)
+        self._watched.set()
         self.watchers += 1
         try:
             yield watcher

@@ -176,7 +176,7 @@ def responses_request_from(
     tools = parse_response_tools(obj.get("tools"))
     return ResponsesRequest(
         input=_input(obj, found, make_id),
-        base=_base(obj, found, sampling, logprobs=logprobs),
+        base=_base(found, sampling, logprobs=logprobs),
         previous_response_id=found.get("previous_response_id"),
         conversation=found.get("conversation"),
         instructions=found.get("instructions"),
@@ -213,7 +213,7 @@ def _input(obj: Mapping[str, Any], found: Mapping[str, Any], make_id: MakeId) ->
     return [] if value is None else parse_input(value, make_id)
 
 
-def _base(obj: Mapping[str, Any], found: Mapping[str, Any], sampling: SamplingFields, *, logprobs: bool) -> ChatRequest:
+def _base(found: Mapping[str, Any], sampling: SamplingFields, *, logprobs: bool) -> ChatRequest:
     return ChatRequest(
         model=found.get("model", ""),
         messages=[],
