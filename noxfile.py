@@ -1,7 +1,7 @@
-"""Sessions: lint, types, imports, unit, e2e, tests, coverage, docs, pythons, lowest, newest, grammars, fuzz, chaos,
-package, deploy, sbom, bench, ops, interop, clients, browser. CONTRIBUTING.md says what each is for.
+"""Sessions for nox; CONTRIBUTING.md says what each is for.
 
-Each installs what it needs by itself.
+lint, types, imports, unit, e2e, tests, coverage, docs, pythons, lowest, newest, grammars, fuzz, chaos, package, deploy,
+sbom, bench, ops, interop, clients, browser. Each installs what it needs by itself.
 """
 
 from __future__ import annotations

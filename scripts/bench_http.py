@@ -47,7 +47,11 @@ SSE_START = {
 }
 
 
-async def asgi_app(scope: dict[str, Any], receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+async def asgi_app(
+    scope: dict[str, Any],
+    receive: Any,  # noqa: ARG001 - ASGI's signature
+    send: Callable[[Any], Awaitable[None]],
+) -> None:
     """The bare ASGI app: a small JSON answer, or a stream with one checkpoint per chunk."""
     if scope["path"] == "/json":
         await send(JSON_START)

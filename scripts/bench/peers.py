@@ -120,7 +120,7 @@ def _gateway_arguments(setting: Setting, port: int, metrics: int, url: str) -> l
 def vllm(python: str) -> Command:
     """The command line of vLLM's API server with no engine of its own; `url` is where it awaits one."""
 
-    def command(setting: Setting, port: int, metrics: int, url: str) -> list[str]:
+    def command(setting: Setting, port: int, metrics: int, url: str) -> list[str]:  # noqa: ARG001 - see `Command`
         arguments = [*_vllm_arguments(port, url), "--enable-auto-tool-choice"]
         arguments += ["--disable-uvicorn-access-log", "--uvicorn-log-level", "warning"]
         return [python, "-m", "vllm.entrypoints.cli.main", "serve", str(setting.model), *arguments]
@@ -131,7 +131,7 @@ def vllm(python: str) -> Command:
 def vllm_rs(executable: str) -> Command:
     """The command line of vLLM's Rust front end (the file ``vllm/vllm-rs`` of its wheel), as `vllm`."""
 
-    def command(setting: Setting, port: int, metrics: int, url: str) -> list[str]:
+    def command(setting: Setting, port: int, metrics: int, url: str) -> list[str]:  # noqa: ARG001 - see `Command`
         return [executable, "serve", str(setting.model), *_vllm_arguments(port, url)]
 
     return command

@@ -91,8 +91,10 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def make_parser(serve: argparse.ArgumentParser | None = None) -> argparse.ArgumentParser:
-    """The whole command line. `serve` keeps its words to itself, unless its own parser (`launcher.serve_options`) is
-    given, for those who want to know all flags.
+    """The whole command line.
+
+    `serve` keeps its words to itself, unless its own parser (`launcher.serve_options`) is given, for those who want to
+    know all flags.
     """
     parser = Parser(
         prog="smg-trio",
@@ -341,10 +343,11 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _calm_garbage_collector() -> None:
-    """Collect cycles rarely. What requests leave behind is freed by reference counts; with the default thresholds the
-    collector walks the whole heap (tens of thousands of objects of imported code) several times a second under load.
+    """Collect cycles rarely.
 
-    A collection of the youngest holds every stream up, by about a millisecond per 5,000 objects.
+    What requests leave behind is freed by reference counts; with the default thresholds the collector walks the whole
+    heap (tens of thousands of objects of imported code) several times a second under load. A collection of the youngest
+    holds every stream up, by about a millisecond per 5,000 objects.
     """
     import gc
 

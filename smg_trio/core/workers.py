@@ -135,8 +135,12 @@ class PendingWorker:
 
 @dataclass(frozen=True, slots=True)
 class RankSnapshot:
-    """One rank from outside. ``reason`` says why it is not ready, as text; ``losses``: engines that were
-    there and have been lost so far."""
+    """One rank from outside.
+
+    Attributes:
+        reason: why it is not ready, as text.
+        losses: how many engines were there and have been lost so far.
+    """
 
     rank: int
     phase: RankPhase

@@ -1,7 +1,7 @@
-"""What every request goes through, however it came in: key and its limits, content type, endpoint, errors, request id,
-counting.
+"""What every request goes through, however it came in.
 
-The one border at which exceptions of endpoints are caught; `api.errors` turns them into bodies.
+That is its key and the key's limits, content type, endpoint, errors, request id and counting. The one border at which
+exceptions of endpoints are caught; `api.errors` turns them into bodies.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
     try:
         response = await _answer(gateway, route, request)
         code = ""
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is logged with its traceback where it becomes a response
         # The one border: what an endpoint raises becomes a body in the shape of its API. Nothing goes further, for the
         # connection may have other requests.
         response = _failed(gateway, route, request, error)

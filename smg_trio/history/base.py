@@ -30,8 +30,10 @@ class HistoryStore(Protocol):
     """
 
     def ensure_writable(self) -> None:
-        """To be asked before work that is of no use if it cannot be stored. Raises HistoryUnavailable shortly after a
-        write has failed."""
+        """To be asked before work that is of no use if it cannot be stored.
+
+        Raises HistoryUnavailable shortly after a write has failed.
+        """
         ...
 
     async def put_response(self, response: StoredResponse) -> None:

@@ -148,7 +148,7 @@ class SqliteHistory:
             response.owner,
         )
         statement = (
-            f"INSERT INTO responses ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            f"INSERT INTO responses ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"  # noqa: S608
             " value = excluded.value, input_items = excluded.input_items, previous_id = excluded.previous_id,"
             " conversation_id = excluded.conversation_id WHERE owner = excluded.owner"
         )
@@ -167,7 +167,7 @@ class SqliteHistory:
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
-        statement = f"SELECT {_COLUMNS} FROM responses WHERE id = ? AND owner IN (?, ?)"
+        statement = f"SELECT {_COLUMNS} FROM responses WHERE id = ? AND owner IN (?, ?)"  # noqa: S608 - a constant
 
         def work(db: sqlite3.Connection) -> StoredResponse | None:
             row = db.execute(statement, (response_id, SHARED, owner)).fetchone()

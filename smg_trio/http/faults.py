@@ -133,7 +133,7 @@ AnswerFault = Callable[[SmgError, PartialRequest], FaultAnswer]
 OnFault = Callable[[SmgError, PartialRequest, FaultAnswer], None]
 
 
-def plain_answer(fault: SmgError, request: PartialRequest) -> FaultAnswer:
+def plain_answer(fault: SmgError, request: PartialRequest) -> FaultAnswer:  # noqa: ARG001 - see `AnswerFault`
     """The fault's message as plain text, for a server whose owner has nothing better to say."""
     headers = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
     headers.append((b"content-type", b"text/plain; charset=utf-8"))

@@ -176,8 +176,9 @@ def _fetch_missing(
 
 
 def _leave_traces(hub: Hub, name: HubName, listing: _Listing, fetched: Sequence[str]) -> None:
-    """Have the library note which of the usual files the repository lacks and which commit the revision is, so that the
-    next start need not ask. The revision comes last: who finds it in the cache finds the files too.
+    """Have the library note which of the usual files the repository lacks and which commit the revision is.
+
+    So the next start need not ask. The revision comes last: who finds it in the cache finds the files too.
     """
     from huggingface_hub.errors import EntryNotFoundError
 

@@ -91,7 +91,7 @@ class EngineCommand:
 
 def socket_directory(environment: Mapping[str, str], user_id: int) -> str:
     """Where the sockets of ``serve`` lie: ``$SMG_ZMQ_SOCKET_DIR``, or a private directory in ``/tmp``."""
-    return environment.get("SMG_ZMQ_SOCKET_DIR") or f"/tmp/smg-zmq-{user_id}"
+    return environment.get("SMG_ZMQ_SOCKET_DIR") or f"/tmp/smg-zmq-{user_id}"  # noqa: S108 - checked before use
 
 
 def worker_url(directory: str, port: int) -> str:

@@ -102,8 +102,11 @@ def _with_revision_apart(serve: ServeOptions) -> ServeOptions:
 
 
 def _is_free(serve: ServeOptions, directory: str, port: int) -> bool:
-    """Whether a worker port may be used: neither it nor its handshake port is in use, nor do engines of a gateway
-    that died remain there, which would be taken for the new ones."""
+    """Whether a worker port may be used.
+
+    Neither it nor its handshake port is in use, nor do engines of a gateway that died remain there, which would be
+    taken for the new ones.
+    """
     url = worker_url(directory, port)
     if not port_is_free(port) or not port_is_free(handshake_port(url)):
         return False

@@ -181,8 +181,10 @@ class Registry:
         self._applications.refuse(application.worker_id, reason)
 
     def refuse(self, worker_id: str, reason: str) -> None:
-        """A worker, or one that is being prepared, cannot be after all: it ends, and the reason is visible as with
-        `apply`. Nothing happens if there is none of that id any more."""
+        """End a worker, or one that is being prepared, because it cannot be after all.
+
+        The reason is visible as with `apply`. Nothing happens if there is none of that id any more.
+        """
         application = self._applications.get(worker_id)
         entry = self._roster.entries.get(worker_id)
         if entry is not None:

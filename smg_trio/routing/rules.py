@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRules:
-    """Attributes:
-    breaker: limits of every worker's circuit breaker; None for none.
-    overload: thresholds above which a worker is left out while another one is below.
-    shed_overload: refuse a request when every worker is above them.
-    health: when waiting for an engine becomes failure.
-    remove_failed: whether a worker that has failed is removed.
-    drain_limit_s: how long the answers of a worker that is to be removed may go on.
+    """When workers are left out, and when they are removed.
+
+    Attributes:
+        breaker: limits of every worker's circuit breaker; None for none.
+        overload: thresholds above which a worker is left out while another one is below.
+        shed_overload: refuse a request when every worker is above them.
+        health: when waiting for an engine becomes failure.
+        remove_failed: whether a worker that has failed is removed.
+        drain_limit_s: how long the answers of a worker that is to be removed may go on.
     """
 
     breaker: BreakerLimits | None = field(default_factory=BreakerLimits)

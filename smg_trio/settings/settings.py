@@ -256,7 +256,7 @@ class Settings:
     reasoning_parser: str | None = _option(
         None, "Reasoning parser. Default: by model name and chat template.", "Model", metavar="NAME"
     )
-    host: str = _option("0.0.0.0", "Address to listen on.", "HTTP")
+    host: str = _option("0.0.0.0", "Address to listen on.", "HTTP")  # noqa: S104 - the reference's default
     port: int = _option(30000, "Port to listen on; 0 lets the system choose.", "HTTP")
     max_payload_size: int = _option(64 * 1024 * 1024, "Largest request body in bytes.", "HTTP", metavar="BYTES")
     max_payload_memory: int = _option(
@@ -357,7 +357,7 @@ class Settings:
         None, "PEM file with certificates: only clients with a certificate signed by one of them are accepted.",
         "Security", metavar="FILE", guards=True,
     )  # fmt: skip
-    prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")
+    prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")  # noqa: S104 - as `host`
     prometheus_port: int = _option(29000, "Port of the metrics listener; 0 lets the system choose.", "Observability")
     prometheus_duration_buckets: tuple[str, ...] = _option(
         (), "Upper bounds of the buckets of durations in seconds, ascending; by default 15 from 0.005 to 300. Times "

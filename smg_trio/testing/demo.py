@@ -86,7 +86,7 @@ async def _say_ready(running: RunningGateway) -> None:
     worker = running.gateway.registry.workers()[0]
     await worker.wait_state(WorkerState.READY)
     host, port = running.server.addresses[0][:2]
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared
     print(
         f"Ready on http://{shown}:{port} (live page: /dashboard, metrics: port {running.metrics_server.port}). Try:\n\n"
         f"  curl -N http://{shown}:{port}/v1/chat/completions -H 'Content-Type: application/json' \\\n"

@@ -1,5 +1,8 @@
-"""What a fake engine needs of a network: three ways to connect. The links are `worker.links.Link`, seen from
-the connecting side: no identity frame on received messages, none on sent ones."""
+"""What a fake engine needs of a network: three ways to connect.
+
+The links are `worker.links.Link`, seen from the connecting side: no identity frame on received messages, none on sent
+ones.
+"""
 
 from __future__ import annotations
 

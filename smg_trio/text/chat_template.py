@@ -284,7 +284,7 @@ class ChatTemplate:
     def _render(self, messages: Sequence[Mapping[str, Any]], context: dict[str, Any]) -> str:
         try:
             return self._generate(messages, context)
-        except Exception as error:  # a template can raise anything; all of it is about this conversation
+        except Exception as error:  # noqa: BLE001 - a template can raise anything, all of it about this conversation
             raise _as_invalid_request(error) from None
 
     def _generate(self, messages: Sequence[Mapping[str, Any]], context: dict[str, Any]) -> str:

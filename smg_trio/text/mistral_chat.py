@@ -87,7 +87,7 @@ class MistralChat:
         try:
             mode = self._library.ValidationMode.test
             self._encoder = self._library.MistralTokenizer.from_file(str(file), mode=mode)
-        except Exception as error:  # it raises many kinds, AssertionError among them
+        except Exception as error:  # noqa: BLE001 - it raises many kinds, AssertionError among them
             raise ConfigError(
                 "--tokenizer-path",
                 f"mistral_common does not understand '{file}' ({error}).",
@@ -158,7 +158,7 @@ class MistralChat:
         try:
             request = self._library.ChatCompletionRequest.from_openai(messages=messages, **more)
             return list(self._encoder.encode_chat_completion(request).tokens)
-        except Exception as error:  # all of it is about this conversation, AssertionError among it
+        except Exception as error:  # noqa: BLE001 - many kinds, AssertionError too, all about this conversation
             raise _LibraryRefusal(_reason(error)) from None
 
     def _as_sent(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

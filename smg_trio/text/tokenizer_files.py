@@ -103,7 +103,7 @@ def load_tokenizer(location: TokenizerLocation, settings: Mapping[str, Any], mod
         raise ConfigError(_OPTION, str(error), error.remedy) from None
     except ConfigError:
         raise
-    except Exception as error:  # the library raises its base class only
+    except Exception as error:  # noqa: BLE001 - the library raises its base class only
         raise ConfigError(
             _OPTION,
             f"the tokenizer in '{directory}' cannot be loaded ({location.files.names[0]}: {error}).",

@@ -140,8 +140,10 @@ class HandshakeListener:
                     nursery.start_soon(self._do_without_ready, step.rank)
 
     async def _do_without_ready(self, rank: int) -> None:
-        """A registered engine's READY should be here by now: the handshake port is open to every local process, and one
-        that dials in with the engine's identity takes its connection. The registration came through our own directory.
+        """Believe a registered engine whose READY does not come.
+
+        The handshake port is open to every local process, and one that dials in with the engine's identity takes its
+        connection. The registration came through our own directory.
         """
         info = self._group.handshake.info(rank)
         await trio.sleep(READY_LIMIT_S)

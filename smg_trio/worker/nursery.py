@@ -135,7 +135,7 @@ class Worker:
         self._group.leave(entry)
 
     async def supported_tasks(self) -> frozenset[str]:
-        """What every engine of this worker that serves now was started for: ``generate``, ``embed``, …
+        """The tasks that every engine of this worker that serves now was started for, such as ``generate``.
 
         Each engine is asked once. Raises NoReadyWorker, EngineFault.
         """

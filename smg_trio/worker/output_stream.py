@@ -114,11 +114,10 @@ class OutputStream(Generic[Tag]):
         return len(self.batch)
 
     async def receive_batch(self, taker: Taker[Tag] | None = None) -> list[tuple[Tag, GenerationOutput]]:
-        """Wait for and return the outputs queued by now, at most `BATCH_LIMIT`; none only after `wake`. For one task
-        at a time.
+        """Wait for and return the outputs queued by now, at most `BATCH_LIMIT`; none only after `wake`.
 
-        While it waits, `taker` gets the outputs, and only what it cannot get is queued: what comes faster than it is
-        handed over.
+        For one task at a time. While it waits, `taker` gets the outputs, and only what it cannot get is queued: what
+        comes faster than it is handed over.
 
         A consumer that lags thus gets its outputs in larger batches. Raises the SmgError that ended a request, after
         the outputs that came before it. Cancellation loses nothing.

@@ -313,8 +313,10 @@ def _open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
 
 
 def _hang_up(descriptor: int, port: int) -> None:
-    """End a connection that libzmq owns; it notices as if the peer had. Only if it is one to `port`: the number may be
-    another connection's by now."""
+    """End a connection that libzmq owns; it notices as if the peer had.
+
+    Only if it is one to `port`: the number may be another connection's by now.
+    """
     with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
         if connection.getsockname()[1] == port and connection.family != sockets.AF_UNIX:
             connection.shutdown(sockets.SHUT_RDWR)
@@ -327,8 +329,11 @@ class ZmqTransport:
         self._context = context
 
     def bind_handshake(self, address: str) -> Link:
-        """ROUTER with handover: an engine that restarts may dial in before the connection of its last life is gone, and
-        without handover libzmq would swallow its HELLO. Whose HELLO counts is decided above."""
+        """ROUTER with handover.
+
+        An engine that restarts may dial in before the connection of its last life is gone, and without handover libzmq
+        would swallow its HELLO. Whose HELLO counts is decided above.
+        """
         socket = self._context.socket(zmq.ROUTER)
         socket.set(zmq.ROUTER_MANDATORY, 1)
         socket.set(zmq.ROUTER_HANDOVER, 1)

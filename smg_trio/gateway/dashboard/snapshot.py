@@ -1,4 +1,6 @@
-"""What the feed sends: one JSON object about the whole gateway. Pure. Schema 1, described in `docs/dashboard.md`:
+"""What the feed sends: one JSON object about the whole gateway. Pure.
+
+Schema 1, described in `docs/dashboard.md`:
 
 ```
 {"type": "snapshot", "schema": 1, "sequence": n, "time": epoch seconds, "interval_s": 1.0,

@@ -226,7 +226,7 @@ class GenerationStream:
         """Outputs that came while the task waits: pass them on, and wake it if that needs more than this."""
         try:
             self._pass_on(batch)
-        except Exception as fault:  # it is the task's to handle, and must not end the dispatcher
+        except Exception as fault:  # noqa: BLE001 - it is the task's to handle, and must not end the dispatcher
             self._fault = fault
         if self._fault is not None or self._unsent is not None or self._session.answer.finished:
             self._session.answer.wake_reader()

@@ -66,8 +66,10 @@ class ModelLoads:
     def begin(
         self, order: ModelOrder, located: Located, failed: Callable[[SmgError], None] | None = None
     ) -> AwaitedModel:
-        """Download what is missing, then offer the model; until then it is awaited. `failed` is told why it cannot be
-        had, if so."""
+        """Download what is missing, then offer the model; until then it is awaited.
+
+        `failed` is told why it cannot be had, if so.
+        """
         one = self._loads[order.model_id] = _Load(order, located, failed)
         awaited = AwaitedModel(order.model_id, order.aliases, lambda: str(one.progress))
         self._catalog.expect(awaited)

@@ -186,8 +186,10 @@ class AccessLog:
         return None
 
     def refused(self, method: str, path: str, status: int, code: str, named: str) -> None:
-        """A request with the id `named` was answered without reaching an endpoint, `code` says why if it is an error;
-        its path is the client's own word, so it is quoted."""
+        """Log a request, of the id `named`, that was answered without reaching an endpoint.
+
+        `code` says why if it is an error. The path is the client's own word, so it is quoted.
+        """
         request_id.set(named)
         trace_id.set("")
         line = self.begin(method, shown_path(path))

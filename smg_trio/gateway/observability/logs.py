@@ -39,10 +39,10 @@ _COLOURS: Final = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARN": "\x1b[33m", "
 def set_up_logging(
     level: str, *, as_json: bool = False, directory: str | None = None, stream: TextIO | None = None
 ) -> None:
-    """Send all log lines to `stream` (stderr) and, if `directory` is given, to a rotated file in it; replaces what was
-    set up before. `level` is that of this package; of other libraries nothing below warnings is written.
+    """Send all log lines to `stream` (stderr) and, if `directory` is given, to a rotated file in it.
 
-    Raises ConfigError if the file cannot be written.
+    Replaces what was set up before. `level` is that of this package; of other libraries nothing below warnings is
+    written. Raises ConfigError if the file cannot be written.
     """
     out = sys.stderr if stream is None else stream
     coloured = not as_json and out.isatty() and not os.environ.get("NO_COLOR")
@@ -75,7 +75,7 @@ class _StreamHandler(logging.StreamHandler[TextIO]):
         try:
             self.stream.write(self.format(record) + "\n")
             self.stream.flush()
-        except Exception:
+        except Exception:  # noqa: BLE001 - as logging's own handlers
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
@@ -107,7 +107,7 @@ class RotatingFile(RotatingFileHandler):
             stream.write(line)
             stream.flush()
             self._size += size
-        except Exception:
+        except Exception:  # noqa: BLE001 - as logging's own handlers
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name

@@ -23,9 +23,11 @@ _AGES_S: Final = (0.0, 1.0, 10.0, 60.0, 300.0, 1800.0, inf)
 
 
 class ProcessGauges(Collector):
-    """Attributes:
-    server: asks the HTTP server for its counts; None while there is none.
-    bodies: the memory of request bodies.
+    """Gauges of the process, read when they are asked for.
+
+    Attributes:
+        server: asks the HTTP server for its counts; None while there is none.
+        bodies: the memory of request bodies.
     """
 
     def __init__(self, bodies: BodyMemory) -> None:

@@ -18,8 +18,14 @@ MAX_MESSAGE_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class ErrorSeen:
-    """One error. `time`: seconds since the epoch; `status`: the HTTP status it has, or would have had before the first
-    byte; `endpoint`: which API, in a word, or its path; `worker_urls`: of those that were at it."""
+    """One error.
+
+    Attributes:
+        time: seconds since the epoch.
+        status: the HTTP status it has, or would have had before the first byte.
+        endpoint: which API, in a word, or its path.
+        worker_urls: of those that were at it.
+    """
 
     time: float
     status: int

@@ -41,21 +41,24 @@ class Frame(Protocol):
 
     Attributes:
         feed: how much input it is given per step.
-        eof: it has come to its end.
-        hungry: it needs more input.
-        rest: input behind its end.
     """
 
     feed: int
 
     @property
-    def eof(self) -> bool: ...
+    def eof(self) -> bool:
+        """It has come to its end."""
+        ...
 
     @property
-    def hungry(self) -> bool: ...
+    def hungry(self) -> bool:
+        """It needs more input."""
+        ...
 
     @property
-    def rest(self) -> bytes: ...
+    def rest(self) -> bytes:
+        """Input behind its end."""
+        ...
 
     def push(self, data: bytes) -> bytes:
         """Take input, which may be none, and return some output, which may be none. Raises what its library does."""
@@ -95,17 +98,21 @@ class StandardZstdFrame:
 
     @property
     def eof(self) -> bool:
+        """See `Frame`."""
         return bool(self._object.eof)
 
     @property
     def hungry(self) -> bool:
+        """See `Frame`."""
         return bool(self._object.needs_input)
 
     @property
     def rest(self) -> bytes:
+        """See `Frame`."""
         return bytes(self._object.unused_data)
 
     def push(self, data: bytes) -> bytes:
+        """See `Frame`."""
         return bytes(self._object.decompress(data, PIECE_BYTES))
 
 
@@ -123,13 +130,16 @@ class ZstandardFrame:
 
     @property
     def eof(self) -> bool:
+        """See `Frame`."""
         return bool(self._object.eof)
 
     @property
     def rest(self) -> bytes:
+        """See `Frame`."""
         return bytes(self._object.unused_data)
 
     def push(self, data: bytes) -> bytes:
+        """See `Frame`."""
         return bytes(self._object.decompress(data))
 
 

@@ -67,7 +67,8 @@ class IncomingBody:
     def __init__(
         self, receive: Receive, memory: BodyMemory, on_end: Callable[[], None], *, declared: bool = True
     ) -> None:
-        """
+        """Nothing is received before the body is read.
+
         Args:
             receive: the request's ASGI ``receive``; nothing else calls it before `on_end` has been called.
             memory: that of all bodies.

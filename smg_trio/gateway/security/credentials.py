@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Attributes:
-    keys: in force.
-    certificate: None for plain HTTP.
-    files: reads keys and certificate again when they change.
+    """What the gateway shows and asks for.
+
+    Attributes:
+        keys: in force.
+        certificate: None for plain HTTP.
+        files: reads keys and certificate again when they change.
     """
 
     keys: KeyRing

@@ -164,7 +164,7 @@ class Http1Connection:
             await self.context.app(exchange.scope(), exchange.receive, exchange.send)
             # An app that gave up since the client has left has not failed.
             failure: SmgError | None = None if exchange.gone else AppFailed()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the app raises is answered
             failure = fault_of(error)
         finally:
             self._exchange = None

@@ -79,7 +79,7 @@ class WriteBatcher:
         for writer in waiting:
             try:
                 rest = writer.write_queued()
-            except Exception:
+            except Exception:  # noqa: BLE001 - it ends this connection, not the others
                 _fail(writer)
                 continue
             if rest:
@@ -88,7 +88,7 @@ class WriteBatcher:
     async def _write_rest(self, writer: BatchedWriter, rest: bytes) -> None:
         try:
             await writer.write_rest(rest)
-        except Exception:
+        except Exception:  # noqa: BLE001 - it ends this connection, not the others
             _fail(writer)
 
     async def _wait(self) -> None:

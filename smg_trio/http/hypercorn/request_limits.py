@@ -48,7 +48,7 @@ def limit_requests(app: App, limits: ServerLimits, faults: FaultAnswers) -> App:
                 fault, asked = scope["state"][FAULT]
             else:
                 await app(scope, request.receive, request.send)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the app raises is answered
             fault = fault_of(error)
         # An app that gave up since the client has left has not failed.
         if fault is not None and not request.started and not request.gone:

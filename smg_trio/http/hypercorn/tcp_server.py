@@ -130,7 +130,7 @@ class HypercornConnection:
             await self._speak()
         except* (OSError, trio.ClosedResourceError):
             pass
-        except* Exception as group:
+        except* Exception as group:  # noqa: BLE001 - it ends this connection, not the others
             LOGGER.warning("connection from %s ended by %r", self._link.client, group.exceptions[0])
         finally:
             self._link.read_deadline = self._link.write_deadline = inf

@@ -100,6 +100,7 @@ class ThinkParser(ScriptParser):
         return self.style.markers
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         if self._opened and self._json_answer and (yield from self._is_json()):
             yield from self._read_up_to(self._after, frozenset(), self.content)
             return

@@ -38,6 +38,7 @@ class DelimitedParser(ToolParser):
         return frozenset((self.style.open, self.style.close, self.style.quote))
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         while True:
             marker = yield from self.content_until(self._outside)
             if marker is None:

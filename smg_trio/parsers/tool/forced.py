@@ -30,6 +30,7 @@ class ForcedListParser(ToolParser):
         self._keys = CallKeys(accepts=names.__contains__, alone=names.__contains__)
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         cursor = self.cursor
         cursor.keep()
         opener = yield from skip_space(cursor)
@@ -73,6 +74,7 @@ class ForcedCallParser(ToolParser):
         super().__init__(tools)
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         cursor = self.cursor
         cursor.keep()
         if (yield from skip_space(cursor)) == "{" and (yield from self._is_object()):
@@ -109,6 +111,7 @@ class ForcedTextParser(ToolParser):
         super().__init__(tools)
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         yield from peek(self.cursor)
         schema = self.tools.get(self._name) or {}
         key = next(iter(schema.get("properties") or ()), "input")

@@ -48,6 +48,7 @@ class HarmonyParser(ToolParser):
         return _ANY.markers
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         marker = yield from self._read_loose_head()
         while True:
             if marker is None:

@@ -36,6 +36,7 @@ class InklingParser(ToolParser):
         return _OUTSIDE.markers
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         yield from peek(self.cursor)
         marker: str | None = _REASONING if self.starts_in_reasoning else ""
         while marker is not None:

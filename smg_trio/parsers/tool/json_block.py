@@ -100,6 +100,7 @@ class JsonBlockParser(ToolParser):
         return frozenset((*self.style.open, *self.style.close, *self.style.unwrap))
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         while True:
             marker = yield from self.content_until(self._owed if self._owes_close else self._idle)
             if marker is None:

@@ -45,6 +45,7 @@ class KimiK3Parser(XmlParser):
         return super().markers | {THINK_OPEN, *_UNWRAPPED}
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         yield from peek(self.cursor)
         marker: str | None = THINK_OPEN if self.starts_in_reasoning else ""
         while marker is not None:

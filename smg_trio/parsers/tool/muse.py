@@ -98,6 +98,7 @@ class MuseParser(XmlParser):
         return super().markers | {*_FRAME}
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         yield from peek(self.cursor)
         marker: str | None = THINK_OPEN if self.starts_in_reasoning else ""
         framed = False

@@ -59,6 +59,7 @@ class NamedCallParser(ToolParser):
         return frozenset(self.style.markers)
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         while True:
             marker = yield from self.content_until(self._owed if self.calls else self._idle)
             if marker is None:

@@ -45,6 +45,7 @@ class NestedXmlParser(ToolParser):
         return frozenset(_MARKERS)
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         cursor = self.cursor
         while True:
             marker = yield from self.content_until(_OWED if self.calls else _IDLE)

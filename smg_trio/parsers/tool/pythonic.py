@@ -63,6 +63,7 @@ class PythonicParser(ToolParser):
         return frozenset((*self.style.open, *self.style.close))
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         while True:
             marker = yield from self.content_until(self._owed if self.calls else self._idle)
             if marker is None:

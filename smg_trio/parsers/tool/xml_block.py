@@ -100,6 +100,7 @@ class XmlParser(ToolParser):
         return frozenset(marker for marker in (*style.markers, *inside, *further) if len(marker) > 1)
 
     def script(self) -> Steps[None]:
+        """See `ScriptParser.script`."""
         while True:
             marker = yield from self.content_until(self._owed if self.calls else self._idle)
             if marker is None:

@@ -22,12 +22,14 @@ _RATIO_BOUNDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class CacheAwareOptions:
-    """Attributes:
-    cache_threshold: share of the prompt (0..1) that must match before a worker is preferred for it.
-    balance_abs_threshold: a matching worker is passed over if its load is above the mean by more than this …
-    balance_rel_threshold: … and above this multiple of the mean.
-    max_tree_size: tokens in each model's tree.
-    block_size: tokens per block; prompts are told apart at multiples of it.
+    """When a matching prefix decides, and how much is remembered.
+
+    Attributes:
+        cache_threshold: share of the prompt (0..1) that must match before a worker is preferred for it.
+        balance_abs_threshold: a matching worker is passed over if its load is above the mean by more than this …
+        balance_rel_threshold: … and above this multiple of the mean.
+        max_tree_size: tokens in each model's tree.
+        block_size: tokens per block; prompts are told apart at multiples of it.
     """
 
     cache_threshold: float = 0.3

@@ -34,10 +34,12 @@ class ConsistentHashing(Policy):
 
 @dataclass(frozen=True, slots=True)
 class PrefixHashOptions:
-    """Attributes:
-    prefix_token_count: how many tokens of the prompt are hashed.
-    load_factor: a worker above this multiple of the mean load …
-    balance_abs_threshold: … and above the mean by more than this many requests is passed over.
+    """What is hashed, and when the chosen worker is too busy.
+
+    Attributes:
+        prefix_token_count: how many tokens of the prompt are hashed.
+        load_factor: a worker above this multiple of the mean load …
+        balance_abs_threshold: … and above the mean by more than this many requests is passed over.
     """
 
     prefix_token_count: int = 256

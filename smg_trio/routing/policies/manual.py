@@ -20,9 +20,11 @@ from smg_trio.routing.policies.random import RandomChoice
 
 @dataclass(frozen=True, slots=True)
 class ManualOptions:
-    """Attributes:
-    max_idle_s: a key that is not used for so long is forgotten.
-    max_keys: above this the longest unused key is forgotten, however young.
+    """How long a routing key is remembered.
+
+    Attributes:
+        max_idle_s: a key that is not used for so long is forgotten.
+        max_keys: above this the longest unused key is forgotten, however young.
     """
 
     max_idle_s: float = 14400.0
@@ -30,10 +32,12 @@ class ManualOptions:
 
 
 class ManualSessions(Policy):
-    """Args:
-    choice: chooses for new keys, and for requests without one.
-    options: see there.
-    name: how `--policy` calls this.
+    """A routing key stays at the worker that was chosen for it first.
+
+    Args:
+        choice: chooses for new keys, and for requests without one.
+        options: see there.
+        name: how `--policy` calls this.
     """
 
     def __init__(

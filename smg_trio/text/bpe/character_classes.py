@@ -42,7 +42,7 @@ def matching(expression: str) -> str | None:
     """Characters that an expression for one character matches, as ranges for use within a class; None if none does."""
     try:
         finder = Split(Regex(f"(?:{expression})+"), "removed", invert=True)
-    except Exception:  # the library raises no other
+    except Exception:  # noqa: BLE001 - the library raises no other
         return None
     return _as_ranges("".join(piece for piece, _ in finder.pre_tokenize_str(_KNOWN))) or None
 

@@ -255,7 +255,7 @@ def _hosted(item: Item, param: str, make_id: MakeId) -> Item:
     return {**item, "id": _id(item, param, make_id, _HOSTED_PREFIX), "status": status}
 
 
-def _item_reference(item: Item, param: str, make_id: MakeId) -> Item:
+def _item_reference(item: Item, param: str, make_id: MakeId) -> Item:  # noqa: ARG001 - a reader like the others
     return {"type": "item_reference", "id": required(item, "id", filled_string, param)}
 
 
