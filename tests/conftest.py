@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -21,12 +22,27 @@ _UNIT = frozenset(
 _NOT_UNIT = frozenset({"test_real_sockets.py", "test_zmq_links.py", "test_socket_directory.py"})
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only unit tests are asked for, do not even import the others: that takes longer than many tests."""
+    room = collection_path.relative_to(TESTS).parts[:1] if collection_path.is_relative_to(TESTS) else ()
+    return True if config.option.markexpr == "not e2e" and room and room[0] not in _UNIT else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark everything that is no unit test as `e2e`."""
     for item in items:
         room = item.path.relative_to(TESTS).parts[0]
         if room not in _UNIT or item.path.name in _NOT_UNIT:
             item.add_marker(pytest.mark.e2e)
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave alone what was imported and collected.
+
+    Walking it again and again would take a test of many objects ten times as long as the same code outside.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def shared_path(*parts: str) -> Path:

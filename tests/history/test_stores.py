@@ -132,6 +132,7 @@ trio.run(main, sys.argv[1], int(sys.argv[2]))
 """
 
 
+@pytest.mark.e2e  # starts processes
 async def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     acknowledged = -1

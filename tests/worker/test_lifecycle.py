@@ -480,13 +480,13 @@ async def test_a_wake_up_that_ranks_see_on_different_sides_of_a_pause_stalls_no_
         options: dict[str, Any] = {"group_size": 2, "lockstep": True, "step_time_s": 0.01}
         bench.start_engine(0, **options)
         await bench.ready(1, input_delay_s=0.008, **options)
-        for number in range(10_000):
+        for number in range(1_000):
             with trio.fail_after(2):
                 await collect(bench.worker, request(max_tokens=number % 3 + 1, rank=number % 2))
             await trio.sleep(random.random() * 0.2)
         wakes = len(bench.engines[0].waves)
-        assert wakes > 10_000, "no pause ever came between a wake-up's two arrivals: the engines did not show the fault"
-        assert wakes < 30_000
+        assert wakes > 1_010, "hardly a pause came between a wake-up's two arrivals: the engines did not show the fault"
+        assert wakes < 3_000
 
 
 async def test_a_lockstep_group_that_only_sends_wave_notices_is_silent(
