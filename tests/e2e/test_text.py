@@ -61,7 +61,8 @@ async def test_no_delta_holds_half_a_character(tmp_path: Path) -> None:
     async with open_gateway(tmp_path, says, engine={"step_time_s": 0.01}) as bench:
         stream = await bench.chat(stream=True)
         deltas = [chunk["choices"][0]["delta"].get("content") for chunk in events(stream.text)[:-1]]
-        assert deltas == ["", "😀", " ok", None]
+        assert "".join(text or "" for text in deltas) == "😀 ok"
+        assert deltas[1][0] == "😀"  # the steps of a busy machine may come in one delta
 
 
 async def test_bytes_of_one_character_have_logprobs_of_their_own(tmp_path: Path) -> None:
