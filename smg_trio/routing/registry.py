@@ -136,6 +136,15 @@ class Registry:
         if not started:  # removed while it was being bound: its adder need not know
             task_status.started()
 
+    async def wait_closed(self, url: str) -> None:
+        """Wait until a removed worker of that URL has closed its sockets.
+
+        Nobody is told to start engines before: a HELLO to those sockets would be lost, and an engine sends only one.
+        """
+        for entry in list(self._closing):
+            if entry.worker.spec.url == url:
+                await entry.ended.wait()
+
     def _refuse_collision(self, worker: Worker) -> None:
         for entry in self._roster.entries.values():
             other = entry.worker
@@ -212,12 +221,13 @@ class Registry:
         entry = self._entry(worker_id)
         entry.update(patch.applied(entry.worker.spec))
 
-    def replace(self, spec: WorkerSpec) -> None:
+    async def replace(self, spec: WorkerSpec) -> None:
         """Tell a worker everything anew, by its id.
 
         It keeps its connection if nothing about its engines has changed (see `Entry.same_identity`). Otherwise it is
         ended and a new one started in the background under the same id; should that fail, the reason is visible as
-        with `apply`. Raises NotFound.
+        with `apply`. Returns after `wait_closed`; cancelled while it waits, the worker is replaced all the same. Raises
+        NotFound.
         """
         assert self._nursery is not None, "the registry runs before workers are replaced"
         entry = self._entry(spec.worker_id)
@@ -234,6 +244,7 @@ class Registry:
 
         self.apply(application, make_spec)
         self._look_for_use(entry.worker.spec.model_id)
+        await self.wait_closed(spec.url)
 
     # ---- going ----------------------------------------------------------------------------------------
 

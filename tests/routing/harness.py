@@ -19,6 +19,7 @@ from smg_trio.routing.rules import RoutingRules
 from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.memory import MemoryNetwork
 from smg_trio.testing.options import EngineOptions
+from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.worker.output_stream import OutputStream
 
 _ids = count()
@@ -40,11 +41,9 @@ class Fleet:
         return WorkerSpec(**(defaults | fields))
 
     def start_engine(self, name: str, **options: Any) -> FakeEngine:
-        """An engine that dials in at a worker."""
-        worker = self.registry.get(name)
-        engine = FakeEngine(
-            EngineOptions(**({"step_time_s": 0.01} | options)), self.network, worker.addresses.handshake
-        )
+        """An engine that dials in at a worker, whether that is there yet or not."""
+        address = parse_worker_url(self.spec(name).url).handshake
+        engine = FakeEngine(EngineOptions(**({"step_time_s": 0.01} | options)), self.network, address)
         scope = self._scopes[name] = trio.CancelScope()
         self.nursery.start_soon(self._run, engine, scope)
         return engine

@@ -340,7 +340,7 @@ async def test_a_replacement_with_the_same_engines_keeps_the_connection(tmp_path
     async with fleet(tmp_path) as bench:
         await bench.ready("a", labels={"x": "1"})
         worker = bench.registry.get("a")
-        bench.registry.replace(bench.spec("a", priority=3))
+        await bench.registry.replace(bench.spec("a", priority=3))
         assert bench.registry.get("a") is worker
         assert (worker.spec.priority, worker.state) == (3, WorkerState.READY)
         assert dict(worker.spec.labels) == {}
@@ -349,11 +349,35 @@ async def test_a_replacement_with_the_same_engines_keeps_the_connection(tmp_path
 async def test_a_replacement_with_other_engines_starts_anew_under_the_same_id(tmp_path, autojump_clock):
     async with fleet(tmp_path) as bench:
         await bench.ready("a")
-        bench.registry.replace(bench.spec("a", model_id="other"))
+        await bench.registry.replace(bench.spec("a", model_id="other"))
         await wait_all_tasks_blocked()
         worker = bench.registry.get("a")
         assert worker.spec.model_id == "other"
         assert bench.network.is_bound(worker.addresses.input)
+
+
+async def test_an_engine_that_starts_right_after_a_replacement_is_heard(tmp_path, autojump_clock):
+    async with fleet(tmp_path) as bench:
+        await bench.ready("a")
+        bench.kill_engine("a")
+        await bench.registry.replace(bench.spec("a", model_id="other"))
+        bench.start_engine("a")
+        await wait_all_tasks_blocked()
+        with trio.fail_after(5):
+            await bench.registry.get("a").wait_state(WorkerState.READY)
+
+
+async def test_so_is_one_that_starts_once_a_removed_worker_has_closed_its_sockets(tmp_path, autojump_clock):
+    async with fleet(tmp_path) as bench:
+        await bench.ready("a")
+        bench.kill_engine("a")
+        bench.registry.remove("a")
+        await bench.registry.wait_closed(bench.spec("a").url)
+        bench.start_engine("a")
+        await wait_all_tasks_blocked()
+        with trio.fail_after(5):
+            worker = await bench.registry.add(bench.spec("a"))
+            await worker.wait_state(WorkerState.READY)
 
 
 # ---- going ------------------------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ async def add_worker(gateway: Gateway, request: Request) -> Response:
         runtime_type=body.runtime_type or "vllm",
     )
     gateway.registry.apply(application, partial(_make_spec, gateway, body, worker_id))
+    await gateway.registry.wait_closed(body.url)
     response = _json(accepted_value(worker_id, "addition", body.url), 202)
     response.headers.append(("location", worker_location(worker_id)))
     return response
@@ -94,7 +95,7 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
     check_same_url(current.spec.url, body.url)
     _warn_of_runtime(gateway, body)
     # A worker that serves goes on with what it has until its new model is there.
-    gateway.registry.replace(await _make_spec(gateway, body, worker_id, wait=True))
+    await gateway.registry.replace(await _make_spec(gateway, body, worker_id, wait=True))
     return _json(accepted_value(worker_id, "update"), 202)
 
 
