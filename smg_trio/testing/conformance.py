@@ -192,6 +192,20 @@ async def check_second_bind_is_refused(wiring: Wiring) -> None:
     again.close()
 
 
+async def check_who_binds_after_a_stopped_listener_hears_all(wiring: Wiring) -> None:
+    """Once a link has stopped listening and is closed, its address is free, and nothing said to it gets lost."""
+    for _ in range(20):
+        link = wiring.transport.bind_handshake(wiring.handshake)
+        await link.stop_listening()
+        link.close()
+        peer = wiring.dialer.dial_handshake(wiring.handshake, RANK_0)
+        peer.send_nowait([b"HELLO"])
+        link = wiring.transport.bind_handshake(wiring.handshake)
+        assert await receive(link, 1) == [[RANK_0, b"HELLO"]]
+        await link.stop_listening()
+        _close(peer, link)
+
+
 async def check_close_wakes_every_waiter(wiring: Wiring) -> None:
     """`close` ends waiting receivers and loss watchers with LinkClosed, and later calls get it too.
 
@@ -276,6 +290,7 @@ CHECKS: tuple[Check, ...] = (
     check_lost_pusher_is_noticed,
     check_peer_comes_back,
     check_second_bind_is_refused,
+    check_who_binds_after_a_stopped_listener_hears_all,
     check_close_wakes_every_waiter,
     check_cancelled_receive_loses_nothing,
     check_full_pipe_blocks,

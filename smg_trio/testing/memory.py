@@ -298,6 +298,10 @@ class BoundLink:
             await self._peer_lost.park()
         return self._lost.popleft()
 
+    async def stop_listening(self) -> None:
+        """Nothing to wait for: `close` does it at once."""
+        await trio.lowlevel.checkpoint()
+
     def close(self) -> None:
         """Close; waiters get LinkClosed, peers wait for the next bind. Idempotent."""
         if self.inbox.closed:

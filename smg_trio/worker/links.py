@@ -55,10 +55,18 @@ class Link(Protocol):
         ...
 
 
+class HandshakeLink(Link, Protocol):
+    """The one on a TCP port, which others may want to use next."""
+
+    async def stop_listening(self) -> None:
+        """Take no new connections, before `close`. Returns when the port is free. Nothing else may use the link."""
+        ...
+
+
 class Transport(Protocol):
     """Binds the three sockets of a worker. Binding raises OSError (address in use, bad path, …)."""
 
-    def bind_handshake(self, address: str) -> Link:
+    def bind_handshake(self, address: str) -> HandshakeLink:
         """A ROUTER at ``tcp://host:port``."""
         ...
 

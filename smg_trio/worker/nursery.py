@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smg_trio.worker")
 
+_UNBIND_LIMIT_S = 1.0
+"""It takes a millisecond. Who comes next finds the port free, and no engine says HELLO to a socket that ends."""
 _REBIND_BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -333,10 +335,16 @@ class Worker:
             )
             links.append(self._transport.bind_input(addresses.input))
             links.append(self._transport.bind_output(addresses.output))
-            links.append(self._transport.bind_handshake(addresses.handshake))
+            handshake = self._transport.bind_handshake(addresses.handshake)
+            links.append(handshake)
             logger.info("bound local transport sockets")
             self._bound = True
-            yield links[0], links[1], links[2]
+            try:
+                yield links[0], links[1], links[2]
+            finally:
+                self._bound = False
+                with trio.move_on_after(_UNBIND_LIMIT_S, shield=True):
+                    await handshake.stop_listening()
         finally:
             self._bound = False
             for link in links:

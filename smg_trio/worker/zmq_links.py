@@ -24,7 +24,7 @@ import trio
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
+from smg_trio.worker.links import HandshakeLink, Link, LinkClosed, PeerUnreachable
 
 INPUT_SEND_HIGH_WATER_MARK = 32
 """Messages queued per engine before `send_nowait` says WouldBlock. An engine's socket always reads, so a pipe that
@@ -145,8 +145,8 @@ class ZmqLink:
         self._port = int(address.rpartition(":")[2]) if max_peers is not None else 0
         self._connections: OrderedDict[int, None] = OrderedDict()
         if watch_peers:
-            accepted = 0 if max_peers is None else int(zmq.EVENT_ACCEPTED)
-            self._monitor = _open_monitor(socket, int(zmq.EVENT_DISCONNECTED) | accepted)
+            of_listener = 0 if max_peers is None else int(zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED)
+            self._monitor = _open_monitor(socket, int(zmq.EVENT_DISCONNECTED) | of_listener)
             self._monitor_poller = _Poller(self._monitor)
         try:
             _bind(socket, address)
@@ -248,6 +248,17 @@ class ZmqLink:
 
     async def wait_peer_lost(self) -> bytes | None:
         """See `Link.wait_peer_lost`."""
+        while True:
+            kind, descriptor = await self._next_event()
+            if kind == zmq.EVENT_DISCONNECTED:
+                self._connections.pop(descriptor, None)
+                await trio.lowlevel.checkpoint()
+                return self._identity_of_descriptor.pop(descriptor, None)
+            if kind == zmq.EVENT_ACCEPTED:
+                self._note_connection(descriptor)
+
+    async def _next_event(self) -> tuple[int, int]:
+        """What happened next, and to which descriptor."""
         monitor, poller = self._monitor, self._monitor_poller
         if monitor is None or poller is None:
             await trio.sleep_forever()
@@ -259,13 +270,16 @@ class ZmqLink:
                 event = parse_monitor_message(monitor.recv_multipart(_NOBLOCK))
             except zmq.Again:
                 await poller.wait(_POLLIN)
-                continue
-            descriptor = int(event["value"])
-            if event["event"] == zmq.EVENT_DISCONNECTED:
-                self._connections.pop(descriptor, None)
-                await trio.lowlevel.checkpoint()
-                return self._identity_of_descriptor.pop(descriptor, None)
-            self._note_connection(descriptor)
+            else:
+                return event["event"], int(event["value"])
+
+    async def stop_listening(self) -> None:
+        """See `HandshakeLink.stop_listening`. libzmq's own thread does it, some time after it was told."""
+        if self._poller.closed:
+            return
+        self._socket.unbind(self._socket.get_string(zmq.LAST_ENDPOINT))
+        while (await self._next_event())[0] != zmq.EVENT_CLOSED:
+            pass
 
     def _note_connection(self, descriptor: int) -> None:
         self._connections[descriptor] = None
@@ -328,7 +342,7 @@ class ZmqTransport:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         self._context = context
 
-    def bind_handshake(self, address: str) -> Link:
+    def bind_handshake(self, address: str) -> HandshakeLink:
         """ROUTER with handover.
 
         An engine that restarts may dial in before the connection of its last life is gone, and without handover libzmq
