@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from smg_trio.core.media import PixelForm
 
 
 class SmgError(Exception):
@@ -53,10 +56,22 @@ class ContextLengthExceeded(ClientFault):
     code = "context_length_exceeded"
 
 
+class MediaPlaceholderMismatch(InvalidRequest):
+    """The rendered prompt has another number of media placeholders than the request has media."""
+
+    code = "multimodal_prompt_contract_mismatch"
+
+
 class UnsupportedFeature(ClientFault):
     """The request is well formed, but the engine or the gateway cannot do it."""
 
     code = "unsupported_feature"
+
+
+class UnsupportedContent(UnsupportedFeature):
+    """Media of a kind that the model, or the gateway, does not take."""
+
+    code = "unsupported_content"
 
 
 class NotImplementedByEngine(ClientFault):
@@ -202,6 +217,32 @@ class Overloaded(GatewayFault):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class PixelFormMissing(GatewayFault):
+    """No engine that is ready takes media in a form that they were prepared in; ``forms``: what the engines take."""
+
+    code = "media_form_missing"
+    retryable = True
+
+    def __init__(self, message: str, forms: frozenset[PixelForm]) -> None:
+        super().__init__(message)
+        self.forms = forms
+
+
+class MediaMismatch(GatewayFault):
+    """What was prepared of a request's media would end an engine, or have it answer wrongly: a fault of ours.
+
+    Attributes:
+        detail: what is wrong, for the log.
+    """
+
+    code = "internal_error"
+    status = 500
+
+    def __init__(self, request_id: str, detail: str) -> None:
+        super().__init__(f"The media of request {request_id} were not prepared correctly, so it was not sent.")
+        self.detail = detail
 
 
 class RateLimited(Overloaded):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from smg_trio.core.requests import TensorValue
+    from smg_trio.core.tensors import TensorValue
 
 Modality = Literal["image", "video", "audio"]
 
@@ -25,12 +24,13 @@ class PixelForm(StrEnum):
     NORMALISED = "normalised"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MediaSource:
     """One picture, video or sound of a request, not yet read.
 
     Attributes:
-        location: an ``http(s)`` URL, a ``data:`` URL, or bare base64 where `bare_base64` says so.
+        location: an ``http(s)`` URL, a ``data:`` URL, or bare base64 where `bare_base64` says so; "" once it is
+            forgotten.
         where: the part that holds it, for errors: ``messages[3].content[1]``.
     """
 
@@ -38,6 +38,30 @@ class MediaSource:
     location: str
     where: str
     bare_base64: bool = False
+
+    def forget(self) -> None:
+        """It is not read any more: it may hold megabytes, and the request lives until its answer has ended."""
+        self.location = ""
+
+
+class MediaPart(dict[str, Any]):
+    """A part of a message's content that holds media: ``{"type": "image"}``, which is what chat templates look for.
+
+    Attributes:
+        source: what the part holds.
+    """
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: MediaSource) -> None:
+        super().__init__(type=source.modality)
+        self.source = source
+
+
+def media_in(messages: Iterable[Mapping[str, Any]]) -> list[MediaSource]:
+    """The media of a conversation, in order."""
+    contents = [content for message in messages if isinstance(content := message.get("content"), list)]
+    return [part.source for content in contents for part in content if type(part) is MediaPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +90,10 @@ class MediaFeature:
         is_embed: one byte (0 or 1) for each token of the range; None where each of them takes a vector.
         embeds: vectors that the encoder will make; the number of ones in `is_embed`, or `length`.
         tensors: what the engine computes them from, for each form that was prepared.
+        max_embeds: vectors of the largest item that the model takes; 0 if that is not known. Engines make room for
+            as many at least, however small their token budget is.
+        patches_per_embed: where the tensors are rows of patches (Qwen), how many of them make one vector: the square of
+            the config's ``spatial_merge_size``, which is 2 in all models so far.
     """
 
     modality: Modality
@@ -75,3 +103,5 @@ class MediaFeature:
     is_embed: bytes | None
     embeds: int
     tensors: Mapping[PixelForm, tuple[MediaTensor, ...]]
+    max_embeds: int = 0
+    patches_per_embed: int = 4

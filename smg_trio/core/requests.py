@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from smg_trio.core.records import record
+
+if TYPE_CHECKING:
+    from smg_trio.core.media import MediaFeature
 
 StructuredKind = Literal["json", "json_object", "regex", "choice", "grammar", "structural_tag"]
 
@@ -124,28 +127,14 @@ class LoraAdapter:
     base_model_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TensorValue:
-    """A tensor ready for the wire (prompt embeddings, multimodal inputs).
-
-    Attributes:
-        dtype: element type in torch's words without byte order, for example ``float32``.
-        shape: sizes per dimension.
-        data: the elements, little-endian, C order.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-
 @record
 class GenerationRequest:
     """One sequence asked of one engine.
 
     Attributes:
         request_id: unique among everything in flight at the worker (a duplicate kills vLLM's engine).
-        prompt_token_ids: int[T], T >= 1.
+        prompt_token_ids: int[T], T >= 1; placeholders of media are expanded.
+        media: in the order of their places in the prompt. `worker` sends the one form that the chosen engine wants.
         sampling: exactly one of `sampling` and `pooling` is set.
         arrival_time: wall-clock seconds since the epoch; only priority scheduling reads it.
         priority: lower is sooner; only with the engine's priority scheduling.
@@ -153,11 +142,12 @@ class GenerationRequest:
         stream: whether outputs are wanted as they come. The wire always asks the engine for each
             token, so that stop strings can end a request immediately; this is a hint for statistics.
         extra: prepared request fields of one engine protocol, by their wire name (vLLM: `prompt_embeds`
-            as TensorValue, `mm_features` with TensorValues inside, `session_id`, …).
+            as TensorValue, `session_id`, …).
     """
 
     request_id: str
     prompt_token_ids: Sequence[int]
+    media: tuple[MediaFeature, ...] = ()
     sampling: SamplingParams | None = None
     pooling: PoolingParams | None = None
     arrival_time: float = 0.0

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.core.errors import ConfigError, Conflict, EngineDead, NotFound, SmgError
+from smg_trio.core.errors import (
+    ConfigError,
+    Conflict,
+    EngineDead,
+    NoReadyWorker,
+    NotFound,
+    SmgError,
+    UnsupportedFeature,
+)
 from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
@@ -23,6 +31,7 @@ from smg_trio.routing.rules import RoutingRules
 from smg_trio.worker.nursery import Worker
 
 if TYPE_CHECKING:
+    from smg_trio.core.media import PixelForm
     from smg_trio.routing.breaker import BreakerStatistics
     from smg_trio.routing.lease import Lease
     from smg_trio.routing.policies.base import PolicyStatistics
@@ -53,6 +62,7 @@ class Registry:
         policy: chooses among ready workers of a model.
         timeouts: limits of every worker.
         rules: breaker, overload protection, health thresholds, draining.
+        pixel_form: the form in which all engines take media; None to ask each of them.
 
     Attributes:
         model_unused: called with a model's id when its last worker is gone, or was refused.
@@ -64,8 +74,11 @@ class Registry:
         policy: Policy | None = None,
         timeouts: WorkerTimeouts | None = None,
         rules: RoutingRules | None = None,
+        *,
+        pixel_form: PixelForm | None = None,
     ) -> None:
         self._transport = transport
+        self._pixel_form = pixel_form
         self._timeouts = timeouts or WorkerTimeouts()
         self._rules = rules or RoutingRules()
         self._roster = Roster(policy or LeastLoad(), self._rules)
@@ -96,6 +109,7 @@ class Registry:
             silence_limit_s=self._timeouts.silence_limit_s,
             send_limit_s=self._timeouts.send_limit_s,
             handshake_limit_s=self._timeouts.handshake_limit_s,
+            pixel_form=self._pixel_form,
         )
         await self._wait_closed(worker)
         self._refuse_collision(worker)
@@ -416,6 +430,7 @@ class Registry:
         *,
         routing_key: str | None = None,
         avoid: Collection[str] = (),
+        forms: frozenset[PixelForm] | None = None,
     ) -> Lease:
         """Choose a worker for a request on the model.
 
@@ -424,11 +439,31 @@ class Registry:
             prompt_token_ids: int[T].
             routing_key: the client's session, for policies that keep sessions together.
             avoid: ids of workers that have failed this request already; taken only if there is no other.
+            forms: the forms that the request's media were prepared in; None without media.
 
-        Raises NoReadyWorker with the workers' own reasons, WorkersOverloaded.
+        Raises NoReadyWorker with the workers' own reasons, WorkersOverloaded, PixelFormMissing.
         """
         now = trio.current_time()
-        return self._roster.choose(model, RoutingContext(prompt_token_ids, routing_key), avoid, now).lease(now)
+        context = RoutingContext(prompt_token_ids, routing_key)
+        return self._roster.choose(model, context, avoid, now, forms).lease(now)
+
+    async def pixel_forms(self, model: str, model_type: str = "") -> frozenset[PixelForm]:
+        """The forms in which the model's engines take media, for those to be prepared in; see `Worker.pixel_forms`.
+
+        Raises NoReadyWorker, UnsupportedFeature if none of its engines takes any.
+        """
+        forms: set[PixelForm] = set()
+        refusal: SmgError = NoReadyWorker(f"No worker for model `{model}` is ready.")
+        for worker in self.workers(model):
+            if worker.state is not WorkerState.READY:
+                continue
+            try:
+                forms |= await worker.pixel_forms(model_type)
+            except (NoReadyWorker, UnsupportedFeature) as error:
+                refusal = error
+        if not forms:
+            raise refusal
+        return frozenset(forms)
 
     def load(self, worker_id: str) -> int:
         """Open leases on the worker; 0 if there is no such worker."""

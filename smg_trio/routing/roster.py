@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.core.errors import EngineFault, NoReadyWorker
+from smg_trio.core.errors import EngineFault, NoReadyWorker, PixelFormMissing
 from smg_trio.core.workers import WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.breaker import Breaker, BreakerState, is_failure
 from smg_trio.routing.lease import Lease, Verdict
@@ -20,6 +20,7 @@ from smg_trio.routing.lifecycle import Lifecycle
 from smg_trio.routing.overload import WorkersOverloaded
 
 if TYPE_CHECKING:
+    from smg_trio.core.media import PixelForm
     from smg_trio.routing.policies import Policy, RoutingContext
     from smg_trio.routing.rules import RoutingRules
     from smg_trio.worker.nursery import Worker
@@ -145,6 +146,15 @@ def _judge(verdict: Verdict) -> bool | None:
     return False if is_failure(verdict) else None
 
 
+def _taking_media(model: str, able: list[Entry], forms: frozenset[PixelForm]) -> list[Entry]:
+    known = {entry: entry.worker.known_pixel_forms for entry in able}
+    taking = [entry for entry in able if not forms.isdisjoint(known[entry])]
+    wanted = frozenset(form for taken in known.values() for form in taken)
+    if taking or not wanted:  # of whom nothing is known, the worker itself says why
+        return taking or able
+    raise PixelFormMissing(f"The media were not prepared in a form that the engines of model `{model}` take.", wanted)
+
+
 class Roster:
     """All entries by worker id, in order of registration.
 
@@ -165,10 +175,18 @@ class Roster:
         """The entries that serve the model."""
         return [entry for entry in self.entries.values() if entry.worker.spec.model_id == model]
 
-    def choose(self, model: str, context: RoutingContext, avoid: Collection[str], now: float) -> Entry:
+    def choose(
+        self,
+        model: str,
+        context: RoutingContext,
+        avoid: Collection[str],
+        now: float,
+        forms: frozenset[PixelForm] | None = None,
+    ) -> Entry:
         """The worker for a request. Those of `avoid` are taken only if there is no other.
 
-        Raises NoReadyWorker with the workers' own reasons, WorkersOverloaded if the rules say so.
+        Raises NoReadyWorker with the workers' own reasons, WorkersOverloaded if the rules say so, PixelFormMissing if
+        all that is known of the workers is that they take media in none of `forms`.
         """
         entries = self.of_model(model)
         if not entries:
@@ -177,6 +195,8 @@ class Roster:
         if not able:
             reasons = "; ".join(f"{entry.worker.spec.url}: {entry.reason()}" for entry in entries)
             raise NoReadyWorker(f"No worker for model `{model}` is ready ({reasons}).")
+        if forms is not None:
+            able = _taking_media(model, able, forms)
         if avoid:
             able = [entry for entry in able if entry.worker.spec.worker_id not in avoid] or able
         if len(able) > 1 or self._rules.shed_overload:

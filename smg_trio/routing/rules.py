@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
+from smg_trio.core.media import PixelForm
 from smg_trio.routing.admission import AdmissionQueue, admission_limit
 from smg_trio.routing.breaker import BreakerLimits
 from smg_trio.routing.lifecycle import HealthThresholds
@@ -129,6 +130,11 @@ def retry_schedule_of(settings: Settings) -> RetrySchedule:
         multiplier=settings.retry_backoff_multiplier,
         jitter=settings.retry_jitter_factor,
     )
+
+
+def pixel_form_of(settings: Settings) -> PixelForm | None:
+    """The form in which all engines are sent media (``--mm-pixels``); None to ask each of them."""
+    return {"uint8": PixelForm.UINT8, "model": PixelForm.NORMALISED}.get(settings.mm_pixels)
 
 
 def routing_key_of(headers: Sequence[tuple[str, str]], names: Sequence[str]) -> str | None:

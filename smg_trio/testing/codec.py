@@ -58,8 +58,12 @@ class EngineCodec(Protocol):
         load: Load,
         now: float,
         error: EngineError | None = None,
+        missing: Sequence[str] = (),
     ) -> Message:
-        """Requests ended by the engine outside a step, without tokens; ``error``: why, where the wire has words."""
+        """Requests ended by the engine outside a step, without tokens; ``error``: why, where the wire has words.
+
+        ``missing``: cache keys of media that are not there.
+        """
         ...
 
     def utility_reply(self, call_id: int, failure: str | None, result: Any, now: float) -> Message:

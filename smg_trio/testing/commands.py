@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from smg_trio.testing.vision import NO_SIGHT, Sight
+
+if TYPE_CHECKING:
+    from smg_trio.testing.vllm_media import Item
 
 NO_IDS: frozenset[int] = frozenset()
 
@@ -25,6 +30,8 @@ class EngineRequest:
         pooling: the pooling parameters as sent, None for generation.
         failure: why the engine will end the request immediately instead of running it.
         skip_prefix_cache: take nothing from the prefix cache.
+        media: the media as sent.
+        sight: what the engine makes of them.
         sampling: the sampling parameters as sent, by name.
         payload: the decoded ADD payload as sent.
         received_at: engine clock, seconds.
@@ -49,6 +56,8 @@ class EngineRequest:
     pooling: Mapping[str, Any] | None = None
     repetition: Mapping[str, int] | None = None
     failure: str | None = None
+    media: Sequence[Item] = ()
+    sight: Sight = NO_SIGHT
     sampling: Mapping[str, Any] = field(default_factory=dict)
     payload: Sequence[Any] = ()
     received_at: float = 0.0
@@ -59,6 +68,17 @@ class EngineRequest:
         if self.eos_token_id is None:
             return self.stop_token_ids
         return self.stop_token_ids | {self.eos_token_id}
+
+    @property
+    def cache_keys(self) -> Sequence[Hashable]:
+        """What the prefix cache tells prompts apart by, one per token: media by their identifiers."""
+        if not self.media:
+            return self.prompt_token_ids
+        keys: list[Hashable] = list(self.prompt_token_ids)
+        for item in self.media:
+            end = min(item.offset + item.length, len(keys))
+            keys[item.offset : end] = [(item.identifier, index) for index in range(item.offset, end)]
+        return keys
 
 
 @dataclass(slots=True)

@@ -26,8 +26,9 @@ from smg_trio.testing.commands import (
 )
 from smg_trio.testing.engine_utilities import Utilities
 from smg_trio.testing.prefix_cache import PrefixCache
-from smg_trio.testing.script import ScriptChooser, Tick, play
+from smg_trio.testing.script import HANG, FixedScript, ScriptChooser, Tick, play
 from smg_trio.testing.sequences import Load, RunningSequence
+from smg_trio.testing.vision import Vision, VisionFailed
 
 if TYPE_CHECKING:
     from smg_trio.testing.codec import EngineCodec
@@ -85,6 +86,12 @@ class EngineCore:
         self._codec = codec
         self._choose_script = choose_script
         self._cache = PrefixCache(capacity_blocks=options.num_gpu_blocks, block_size=options.block_size)
+        self.vision = Vision(
+            options.vision,
+            normalises=options.normalises_pixels,
+            budget=options.batched_tokens,
+            replaces=options.is_since(0, 32),
+        )
         self._utilities = Utilities(self)
         self._sequences: dict[str, RunningSequence] = {}
         self._waiting: deque[RunningSequence] = deque()
@@ -200,12 +207,25 @@ class EngineCore:
             return [self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now)]
         if self._utilities.refusing:
             return [self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now, PAUSED)]
+        if request.media and not self._sees(request):
+            missing = request.sight.missing
+            ended = self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now, missing=missing)
+            return [ended] if missing else []
         sequence = RunningSequence(request, self._ticks(request), now)
         self._sequences[request.request_id] = sequence
         self._waiting.append(sequence)
         if self.rank is not None:
             self.rank.set_unfinished(True)
         return []
+
+    def _sees(self, request: EngineRequest) -> bool:
+        """Whether the media can be looked at; if not they are missing, or the engine dies of them."""
+        try:
+            request.sight = self.vision.look(request.media, len(request.prompt_token_ids))
+        except VisionFailed as error:
+            self._die(f"{request.request_id}: {error}")
+            return False
+        return not request.sight.missing
 
     def _refuse_duplicate(self, request_id: str) -> None:
         reason = f"duplicate request id {request_id!r}"
@@ -217,6 +237,10 @@ class EngineCore:
     def _ticks(self, request: EngineRequest) -> Iterator[Tick]:
         if request.pooling is not None:
             return iter((Tick((), FinishReason.STOP),))
+        if request.sight.stuck:
+            return play(FixedScript((), HANG), request, self.options.max_model_len)
+        if request.sight.invalid:
+            return iter((Tick((0,), FinishReason.STOP),))
         return play(self._choose_script(request), request, self.options.max_model_len)
 
     def _abort(self, request_ids: Sequence[str]) -> None:
@@ -276,7 +300,7 @@ class EngineCore:
         sequence.scheduled_at = now
         if options.prefix_caching:
             read = request.prompt_logprobs is None and not request.skip_prefix_cache
-            sequence.cached_tokens = self._cache.take(prompt, salt=request.cache_salt, read=read)
+            sequence.cached_tokens = self._cache.take(request.cache_keys, salt=request.cache_salt, read=read)
             self._load.prefix_requests += 1
             self._load.prefix_queries += len(prompt)
             self._load.prefix_hits += sequence.cached_tokens

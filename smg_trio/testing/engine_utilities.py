@@ -13,11 +13,30 @@ if TYPE_CHECKING:
     from smg_trio.testing.commands import UtilityCall
     from smg_trio.testing.messages import Message
     from smg_trio.testing.options import EngineOptions
+    from smg_trio.testing.vision import Vision
 
 _LORA_OFF = (
     "Worker failed with error 'LoRA is not enabled. Use --enable-lora to enable LoRA.', "
     "please check the stack trace above for the root cause"
 )
+
+
+_TREE = """\
+{name}(
+{norm}  (visual): VisionTransformer(
+    (patch_embed): PatchEmbed()
+  )
+  (language_model): ForCausalLM()
+)"""
+
+
+def _inspection(options: EngineOptions) -> str:
+    """The module tree as vLLM 0.32 tells it; models that never normalise in the engine have no line for it."""
+    if options.vision is None:
+        return "LlamaForCausalLM(\n  (model): LlamaModel()\n)"
+    norm = "FusedMMInputNorm" if options.normalises_pixels else "IdentityInputNorm"
+    line = f"  (input_norm): {norm}()\n" if options.is_since(0, 32) else ""
+    return _TREE.format(name="Qwen2VLForConditionalGeneration", norm=line)
 
 
 class UtilityFailed(Exception):
@@ -28,6 +47,7 @@ class UtilityTarget(Protocol):
     """The engine that utility methods act on; see `EngineCore`."""
 
     options: EngineOptions
+    vision: Vision
 
     @property
     def in_flight(self) -> int:
@@ -66,8 +86,9 @@ class Utilities:
         self._methods: dict[str, Callable[..., Any]] = {
             "get_supported_tasks": lambda: list(core.options.supported_tasks),
             "reset_prefix_cache": self._reset_prefix_cache,
-            "reset_mm_cache": lambda: None,
-            "reset_encoder_cache": lambda: None,
+            "reset_mm_cache": core.vision.forget_received,
+            "reset_encoder_cache": core.vision.forget_encoded,
+            "collective_rpc": self._collective_rpc,
             "is_sleeping": lambda: self._sleeping,
             "is_scheduler_paused": lambda: self.paused,
             "sleep": self._sleep,
@@ -188,6 +209,13 @@ class Utilities:
             raise UtilityFailed("EngineCore.profile() takes from 1 to 3 positional arguments")
         if not self._core.options.profiler:
             raise UtilityFailed("Worker failed with error 'Profiling is not enabled.'")
+
+    def _collective_rpc(
+        self, method: str, timeout: float | None = None, args: list[Any] | None = None, kwargs: Any = None
+    ) -> list[str]:
+        if method != "get_model_inspection" or not self._core.options.inspectable:
+            raise UtilityFailed(f"Worker failed with error '{method}', please check the stack trace above")
+        return [_inspection(self._core.options)]
 
     def _set_weight_version(self, version: str) -> None:
         self._weight_version = version

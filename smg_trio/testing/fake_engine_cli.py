@@ -19,6 +19,7 @@ from smg_trio.hub.download import Progress
 from smg_trio.hub.locating import Wanted, fetch, find
 from smg_trio.testing.options import EngineOptions
 from smg_trio.testing.script import EchoScript, LengthScript, Script, ScriptChooser, text_script
+from smg_trio.testing.vision import VisionModel
 
 if TYPE_CHECKING:
     from smg_trio.testing.commands import EngineRequest
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vocab-size", type=int, default=0, help="0: that of the tokenizer, or 32000")
     add("--eos-token-id", type=int, default=None, help="the model's EOS (TokenSpeed engines know their own)")
     add("--block-size", type=int, default=16, help="tokens per block of the KV cache")
+    add("--vision", action="store_true", help="take pictures and video as a Qwen2-VL does; else it dies of them (vLLM)")
     add("--prefix-caching", action="store_true", help="report prefix cache hits")
     add("--no-stats", action="store_true", help="no load statistics on outputs")
     add("--tokens-per-step", type=int, default=1, help="tokens of a sequence per step")
@@ -137,6 +139,7 @@ def _options(args: argparse.Namespace, rank: int, vocab_size: int) -> EngineOpti
         eos_token_id=args.eos_token_id,
         max_num_seqs=args.max_num_seqs,
         block_size=args.block_size,
+        vision=VisionModel() if args.vision else None,
         step_time_s=args.step_ms / 1000,
         prefill_time_s=args.prefill_ms / 1000,
         prefill_token_time_s=args.prefill_token_us / 1e6,

@@ -13,10 +13,14 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
 from smg_trio.worker.links import LinkClosed, PeerUnreachable
+
+if TYPE_CHECKING:
+    from smg_trio.wire.packing import Frame
 
 Frames = list[bytes]
 
@@ -169,18 +173,18 @@ class DialLink:
         """Wait for 1..limit messages. Cancellation loses nothing. Raises LinkClosed."""
         return await self.inbox.take(limit)
 
-    def send_nowait(self, frames: Sequence[bytes]) -> None:
+    def send_nowait(self, frames: Sequence[Frame]) -> None:
         """Hand over a message; kept if no one is bound. Raises trio.WouldBlock, LinkClosed."""
         if self.inbox.closed:
             raise LinkClosed
         if self._peer is not None and not self._unsent and not self._peer.inbox.full:
-            self._peer.deliver(self, list(frames))
+            self._peer.deliver(self, list(map(bytes, frames)))
             return
         if self._capacity is not None and len(self._unsent) >= self._capacity:
             raise trio.WouldBlock
-        self._unsent.append(list(frames))
+        self._unsent.append(list(map(bytes, frames)))
 
-    async def send(self, frames: Sequence[bytes]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         """Like `send_nowait`, but wait while the pipe is full. If cancelled the message was not sent."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
@@ -271,14 +275,14 @@ class BoundLink:
             peer.flush()
         return messages
 
-    def send_nowait(self, frames: Sequence[bytes]) -> None:
+    def send_nowait(self, frames: Sequence[Frame]) -> None:
         """Send to the identity in frame 0. Raises PeerUnreachable, trio.WouldBlock, LinkClosed."""
         peer = self._peer_of(frames)
         if peer.inbox.full:
             raise trio.WouldBlock
-        peer.inbox.put(list(frames[1:]))
+        peer.inbox.put(list(map(bytes, frames[1:])))
 
-    async def send(self, frames: Sequence[bytes]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         """Like `send_nowait`, but wait while the pipe is full. If cancelled the message was not sent."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
@@ -314,12 +318,12 @@ class BoundLink:
         for peer in peers:
             peer.detach()
 
-    def _peer_of(self, frames: Sequence[bytes]) -> DialLink:
+    def _peer_of(self, frames: Sequence[Frame]) -> DialLink:
         if self.inbox.closed:
             raise LinkClosed
         if not self._routed:
             raise TypeError("a PULL link does not send")
-        peer = self._by_identity.get(frames[0])
+        peer = self._by_identity.get(bytes(frames[0]))
         if peer is None:
             raise PeerUnreachable(frames[0].hex())
         return peer

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from smg_trio.core.engines import EngineProtocol
+
+if TYPE_CHECKING:
+    from smg_trio.testing.vision import VisionModel
 
 
 class HandshakeStage(StrEnum):
@@ -31,6 +35,11 @@ class EngineOptions:
         vocab_size: a prompt id outside kills a vLLM engine.
         eos_token_id: the model's own EOS: TokenSpeed engines stop on it without being told.
         max_num_seqs: sequences that run at once; the others wait.
+        max_num_batched_tokens: tokens of one step, and so the most that an item of media may take; 0 is 2048, or
+            `max_model_len` where that is more.
+        vision: what media its model takes; a model of None dies of media. vLLM only.
+        normalises: whether pixels are normalised in the engine; None: as vLLM does by default, since 0.32.
+        inspectable: tell the model's module tree when asked, instead of failing.
         num_gpu_blocks, block_size: KV capacity; ``kv_usage`` is taken tokens over their product.
         step_time_s: duration of one step, which gives every running sequence its next tick.
         input_delay_s: how long a message waits before it is read. Lockstep ranks whose delays differ see a wake-up at
@@ -66,6 +75,10 @@ class EngineOptions:
     vocab_size: int = 32000
     eos_token_id: int | None = None
     max_num_seqs: int = 256
+    max_num_batched_tokens: int = 0
+    vision: VisionModel | None = None
+    normalises: bool | None = None
+    inspectable: bool = True
     num_gpu_blocks: int = 32768
     block_size: int = 16
     step_time_s: float = 0.0
@@ -102,6 +115,16 @@ class EngineOptions:
         if self.version:
             return self.version
         return "0.32.0" if self.protocol is EngineProtocol.VLLM else "0.1.1"
+
+    @property
+    def batched_tokens(self) -> int:
+        """Tokens of one step."""
+        return self.max_num_batched_tokens or max(2048, self.max_model_len)
+
+    @property
+    def normalises_pixels(self) -> bool:
+        """Whether the engine wants pixels raw."""
+        return self.is_since(0, 32) if self.normalises is None else self.normalises
 
     def is_since(self, major: int, minor: int) -> bool:
         """Whether the engine is of that version or a newer one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 
 class PrefixCache:
@@ -14,7 +14,7 @@ class PrefixCache:
         self._block_size = block_size
         self._blocks: OrderedDict[int, None] = OrderedDict()
 
-    def take(self, prompt: Sequence[int], *, salt: str | None = None, read: bool = True) -> int:
+    def take(self, prompt: Sequence[Hashable], *, salt: str | None = None, read: bool = True) -> int:
         """Number of leading prompt tokens already held; then hold all full blocks of the prompt.
 
         At least one token is always computed, so a hit is shorter than the prompt. ``read`` False finds nothing.
@@ -35,7 +35,7 @@ class PrefixCache:
         """Forget everything."""
         self._blocks.clear()
 
-    def _chain(self, prompt: Sequence[int], salt: str | None) -> Iterator[int]:
+    def _chain(self, prompt: Sequence[Hashable], salt: str | None) -> Iterator[int]:
         key, size = hash(salt), self._block_size
         for start in range(0, len(prompt) - size + 1, size):
             key = hash((key, tuple(prompt[start : start + size])))

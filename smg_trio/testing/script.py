@@ -98,7 +98,7 @@ class EchoScript:
 
 @dataclass(frozen=True, slots=True)
 class LengthScript:
-    """Says pseudo-random ids up to `max_tokens`: the same for the same prompt and seed.
+    """Says pseudo-random ids up to `max_tokens`: the same for the same prompt, media and seed.
 
     Ids lie in ``first_id``..``last_id``, or in the request's allowed ids, and never end the sequence.
     """
@@ -113,7 +113,7 @@ class LengthScript:
         avoided = request.ending_ids | request.masked_token_ids
         choice = request.allowed_token_ids or range(self.first_id, self.last_id + 1)
         ids = [token for token in choice if token not in avoided] or list(choice)
-        state = zlib.crc32(array("q", request.prompt_token_ids).tobytes(), request.seed or 0)
+        state = zlib.crc32(array("q", request.prompt_token_ids).tobytes(), request.seed or 0) ^ request.sight.number
         size, count = self.tokens_per_tick, len(ids)
         while size == 1:  # the load generator's case
             state = (state * 1664525 + 1013904223) & 0xFFFFFFFF

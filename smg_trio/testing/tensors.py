@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 
 INLINE_LIMIT_BYTES = 256
-_RAW_VIEW = 3
+RAW_VIEW = 3
 
 LOGPROB_STEP = 0.5
 TOP_LOGPROB = -0.125
@@ -30,7 +30,7 @@ class Frames:
     def tensor(self, dtype: str, shape: Sequence[int], raw: bytes) -> list[Any]:
         """The wire triple for ``raw`` little-endian C-order bytes."""
         if len(raw) < INLINE_LIMIT_BYTES:
-            return [dtype, list(shape), msgpack.ExtType(_RAW_VIEW, raw)]
+            return [dtype, list(shape), msgpack.ExtType(RAW_VIEW, raw)]
         self.aux.append(raw)
         return [dtype, list(shape), len(self.aux)]
 

@@ -206,6 +206,7 @@ class TokenSpeedCodec:
         load: Load,
         now: float,
         error: EngineError | None = None,
+        missing: Sequence[str] = (),
     ) -> Message:
         """Requests ended without tokens; every reason but stop and length is "abort" on this wire."""
         count = len(requests)

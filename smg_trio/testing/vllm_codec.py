@@ -21,6 +21,7 @@ from smg_trio.testing.commands import (
     StartWave,
     UtilityCall,
 )
+from smg_trio.testing.vllm_media import decode_features
 from smg_trio.testing.vllm_output import VllmOutputs
 from smg_trio.testing.vllm_request import CONSTRAINTS, Undecodable, decode_request, unpack
 
@@ -89,11 +90,12 @@ class VllmCodec:
         load: Load,
         now: float,
         error: EngineError | None = None,
+        missing: Sequence[str] = (),
     ) -> Message:
         """Finish outputs outside a step; they carry no statistics."""
         if error is None and requests[0].failure is not None:
             error = EngineError(f"Invalid structured outputs: {requests[0].failure}", "validation_error")
-        return self._outputs.ended([request.request_id for request in requests], reason, now, error)
+        return self._outputs.ended([request.request_id for request in requests], reason, now, error, missing)
 
     def utility_reply(self, call_id: int, failure: str | None, result: Any, now: float) -> Message:
         """Answer to a utility call."""
@@ -111,18 +113,20 @@ class VllmCodec:
             raise Undecodable(f"unknown request type {kind.hex()!r} with {len(frames)} frames")
         payload = unpack(frames[1])
         if kind == b"\x00":
-            return self._add(payload, now)
+            return self._add(payload, frames[1:], now)
         if kind == b"\x04":
             return Fatal("Executor failed.")
         return _control(kind, payload)
 
-    def _add(self, payload: Any, now: float) -> Command:
+    def _add(self, payload: Any, frames: Sequence[bytes], now: float) -> Command:
         fields = decode_request(payload)
+        media = decode_features(fields["mm_features"], frames)
         fatal = self._fatal(fields)
         if fatal is not None:
             return Fatal(f"{fields['request_id']}: {fatal}")
         request = _request(fields, payload, now)
         request.failure = self._failure(request)
+        request.media = media
         return Add(request)
 
     def _fatal(self, fields: Mapping[str, Any]) -> str | None:
@@ -240,7 +244,7 @@ def _registration(options: EngineOptions) -> dict[str, Any]:
         "decode_context_parallel_size": 1,
         "data_parallel_rank": options.rank,
         "max_num_seqs": options.max_num_seqs,
-        "max_num_batched_tokens": max(2048, options.max_model_len),
+        "max_num_batched_tokens": options.batched_tokens,
         "instance_id": f"fake-engine-{options.rank}",
     }
     if options.is_since(0, 32):

@@ -82,12 +82,23 @@ class VllmOutputs:
         return [b"".join(parts)]
 
     def ended(
-        self, request_ids: Sequence[str], reason: FinishReason, now: float, error: EngineError | None = None
+        self,
+        request_ids: Sequence[str],
+        reason: FinishReason,
+        now: float,
+        error: EngineError | None = None,
+        missing: Sequence[str] = (),
     ) -> Message:
-        """Finishes without tokens and without statistics; the ids are named a second time."""
+        """Finishes without tokens and without statistics; the ids are named a second time.
+
+        ``missing``: cache keys of media that came without data and are not there.
+        """
         parts = [self._batch_head, self._array_head(len(request_ids))]
         middle: list[Any] = [[], None, None, None, FINISH_CODES[reason], *[None] * 7, 0]
-        rest = [*middle, *self._last_fields(error)]
+        last = self._last_fields(error)
+        if missing and self._output_fields > 14:
+            last[0] = list(missing)
+        rest = [*middle, *last]
         for request_id in request_ids:
             parts += [self._array_head(self._output_size), self._pack(request_id), self._packed(rest)]
         parts.append(self._packed([None, now, None, list(request_ids), None, None]))

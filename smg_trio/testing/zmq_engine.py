@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from smg_trio.testing.commands import EngineRequest
     from smg_trio.testing.lockstep import LockstepGroup
     from smg_trio.testing.options import EngineOptions
+    from smg_trio.wire.packing import Frame
 
 _VLLM_LINGER_MS = {"handshake": 5000, "input": 0, "output": 4000}
 _TOKENSPEED_LINGER_MS = {"handshake": 5000, "input": 0, "output": 1000}
@@ -55,7 +56,7 @@ class ZmqDialLink:
             await trio.lowlevel.cancel_shielded_checkpoint()
         return messages
 
-    def send_nowait(self, frames: Sequence[bytes]) -> None:
+    def send_nowait(self, frames: Sequence[Frame]) -> None:
         """Hand a message to the socket. Raises trio.WouldBlock, LinkClosed."""
         self._check_open()
         try:
@@ -63,7 +64,7 @@ class ZmqDialLink:
         except zmq.Again:
             raise trio.WouldBlock from None
 
-    async def send(self, frames: Sequence[bytes]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         """Like `send_nowait`, but wait while the pipe is full. If cancelled the message was not sent."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:

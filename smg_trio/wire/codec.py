@@ -13,6 +13,7 @@ from smg_trio.wire.vllm.codec import VllmCodec
 if TYPE_CHECKING:
     from smg_trio.core.outputs import EngineBatch
     from smg_trio.core.requests import GenerationRequest
+    from smg_trio.wire.packing import Frame
 
 ENGINE_CORE_DEAD: Final = b"ENGINE_CORE_DEAD"
 """The raw frame (not msgpack) a dying engine sends last on its output socket."""
@@ -44,10 +45,11 @@ class EngineCodec(Protocol):
 
         Raises:
             InvalidRequest, ContextLengthExceeded, UnsupportedFeature: ``param`` is the API's name.
+            MediaMismatch: media that were not prepared correctly.
         """
         ...
 
-    def encode_add(self, request: GenerationRequest, *, wave: int = 0, client_index: int = 0) -> list[bytes]:
+    def encode_add(self, request: GenerationRequest, *, wave: int = 0, client_index: int = 0) -> list[Frame]:
         """Encode a checked request: the type frame, the payload, then auxiliary tensor frames."""
         ...
 

@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.errors import ContextLengthExceeded, InvalidRequest
-from smg_trio.core.requests import GenerationRequest, SamplingParams, StructuredOutput, TensorValue
 from smg_trio.wire.tensors import ITEM_SIZES
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import GenerationRequest, SamplingParams, StructuredOutput
+    from smg_trio.core.tensors import TensorValue
 
 DEFAULT_MAX_LOGPROBS: Final = 20
 """Most top candidates per position unless the caller says otherwise (vLLM's ``--max-logprobs``)."""
@@ -109,19 +112,15 @@ def sequence(value: Any, param: str) -> None:
         raise InvalidRequest(f"{param} must be a list.", param=param)
 
 
-def passed_through(value: Any, param: str, *, tensors: bool = False, depth: int = MAX_NESTING) -> None:
+def passed_through(value: Any, param: str, *, depth: int = MAX_NESTING) -> None:
     """Check that msgpack can say ``value``: plain types, 64-bit ints, text keys, bounded nesting.
 
     Args:
         value: what an engine's plugin or connector will read; its meaning is not known here.
         param: the API's name of the field.
-        tensors: whether TensorValues may stand in it.
         depth: levels of nesting left.
     """
     if value is None or isinstance(value, (bool, float, bytes)):
-        return
-    if tensors and isinstance(value, TensorValue):
-        tensor(value, param)
         return
     if isinstance(value, str):
         text(value, param)
@@ -132,10 +131,10 @@ def passed_through(value: Any, param: str, *, tensors: bool = False, depth: int 
     elif isinstance(value, Mapping):
         for key, item in value.items():
             text(key, param)
-            passed_through(item, param, tensors=tensors, depth=depth - 1)
+            passed_through(item, param, depth=depth - 1)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            passed_through(item, param, tensors=tensors, depth=depth - 1)
+            passed_through(item, param, depth=depth - 1)
     else:
         raise InvalidRequest(f"{param} holds a value that cannot be sent.", param=param)
 

@@ -13,7 +13,7 @@ Mirrors ``CUSTOM_TYPE_*`` of vLLM 0.32.0's `vllm/v1/serial_utils.py`; TokenSpeed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgpack
 
@@ -22,6 +22,9 @@ if msgpack.Packer.__module__ == "msgpack.fallback":
         "msgpack's C extension is missing: install msgpack from a binary wheel, or build it with a "
         "C compiler and without MSGPACK_PUREPYTHON set."
     )
+
+Frame: TypeAlias = bytes | memoryview
+"""One part of a message that is sent. A view is of single bytes in one dimension."""
 
 TENSOR_EXT: Final = 3
 """Extension type of inline tensor bytes."""

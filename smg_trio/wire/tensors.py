@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from smg_trio.wire.packing import TENSOR_EXT, Malformed
+from smg_trio.wire.packing import TENSOR_EXT, Frame, Malformed
 
 if TYPE_CHECKING:
-    from smg_trio.core.requests import TensorValue
+    from smg_trio.core.tensors import TensorValue
 
 INLINE_BELOW_BYTES: Final = 256
 """Engines inline tensors smaller than this (vLLM's zero-copy threshold); so does `encode_tensor`."""
@@ -118,11 +118,11 @@ def decode_rows(value: Any, frames: Sequence[bytes]) -> list[list[Any]]:
     return [flat[start : start + columns] for start in range(0, len(flat), columns)]
 
 
-def encode_tensor(tensor: TensorValue, auxiliary: list[bytes]) -> list[Any]:
-    """The triple of a tensor; large data is appended to ``auxiliary``, the frames after the payload."""
+def encode_tensor(tensor: TensorValue, auxiliary: list[Frame]) -> list[Any]:
+    """The triple of a tensor; large data is appended to ``auxiliary``, the frames after the payload, uncopied."""
     shape = list(tensor.shape)
     if not shape or len(tensor.data) < INLINE_BELOW_BYTES:
-        return [tensor.dtype, shape, msgpack.ExtType(TENSOR_EXT, tensor.data)]
+        return [tensor.dtype, shape, msgpack.ExtType(TENSOR_EXT, bytes(tensor.data))]
     auxiliary.append(tensor.data)
     return [tensor.dtype, shape, len(auxiliary)]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from smg_trio.core.engines import EngineInfo, EngineLoad, EngineProtocol
-from smg_trio.core.errors import EngineFault, InvalidRequest, NoReadyWorker, SmgError
+from smg_trio.core.errors import EngineFault, InvalidRequest, MediaMismatch, NoReadyWorker, SmgError
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
@@ -27,11 +27,13 @@ from smg_trio.worker.ledger import InFlight, Ledger
 from smg_trio.worker.liveness import SilenceClock
 from smg_trio.worker.log_throttle import LogThrottle, Refusals
 from smg_trio.worker.output_stream import Delivery
+from smg_trio.worker.pixel_forms import PixelFormBook
 from smg_trio.worker.ranks import RankSelector
 from smg_trio.worker.tasks import TOKENSPEED_TASKS, TaskBook
 from smg_trio.worker.waves import WaveClock
 
 if TYPE_CHECKING:
+    from smg_trio.core.media import PixelForm
     from smg_trio.wire.codec import EngineCodec
 
 logger = logging.getLogger("smg_trio.worker")
@@ -72,6 +74,7 @@ class Group:
         commands: where consequences for the input socket go; unbounded.
         changed: called after every change of a rank's phase.
         silence_limit_s: seconds of silence, while something is owed, that mean death.
+        pixel_form: the form in which all engines take media, where the operator says so.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Group:
         commands: trio.MemorySendChannel[Command],
         changed: Callable[[], None],
         silence_limit_s: float,
+        pixel_form: PixelForm | None = None,
     ) -> None:
         self._spec = spec
         self._vocab_size = spec.vocab_size
@@ -92,6 +96,7 @@ class Group:
         self.selector = RankSelector(spec.engine_count, self.ledger.in_flight)
         self.waves = WaveClock()
         self.tasks = TaskBook(TOKENSPEED_TASKS if spec.protocol is EngineProtocol.TOKENSPEED else None)
+        self.pixel_forms = PixelFormBook(spec.url, self.handshake.info, pixel_form)
         self.silence = SilenceClock(silence_limit_s)
         self.refusals = Refusals()
         self.owing = trio.Event()
@@ -121,13 +126,16 @@ class Group:
     def begin(self, request: GenerationRequest, delivery: AnyDelivery, now: float) -> InFlight[AnyDelivery]:
         """Check the request, choose a rank, enter it in the ledger and have it sent.
 
-        Raises NoReadyWorker, or the ClientFault that says why the engine could not take it.
+        Raises NoReadyWorker, PixelFormMissing, MediaMismatch, or the ClientFault that says why the engine could not
+        take it.
         """
         rank = self._choose_rank(request)
         info = self.handshake.info(rank)
         assert info is not None, "serving ranks have registered"
         self.tasks.check(request, rank, info)
-        self._codec.check(request, info, self._vocab_size)
+        if request.media and self.can_be_asked:
+            request = self.pixel_forms.in_form_of(rank, request)
+        self._check(request, info)
         entry = self.ledger.open(request.request_id, rank, delivery)
         if self.silence.submitted(now):
             self.owing.set()
@@ -136,6 +144,13 @@ class Group:
         if lockstep:
             self._wake_ranks()
         return entry
+
+    def _check(self, request: GenerationRequest, info: EngineInfo) -> None:
+        try:
+            self._codec.check(request, info, self._vocab_size)
+        except MediaMismatch as error:
+            logger.error("request %s is not sent: %s", request.request_id, error.detail)  # noqa: TRY400 - all is said
+            raise
 
     def _wake_ranks(self) -> None:
         """Have every rank of a lockstep group take part in the next collective."""
@@ -152,6 +167,8 @@ class Group:
         if not serving:
             reason = self.handshake.summary() or "not connected"
             raise NoReadyWorker(f"The engine behind model `{self._spec.model_id}` is not ready: {reason}.")
+        if request.media and self.can_be_asked:
+            serving = self.pixel_forms.taking(request, serving)
         return self.selector.select(serving)
 
     def leave(self, entry: InFlight[AnyDelivery]) -> None:

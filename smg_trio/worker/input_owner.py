@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,6 +17,7 @@ from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
 
 if TYPE_CHECKING:
     from smg_trio.wire.codec import EngineCodec
+    from smg_trio.wire.packing import Frame
 
 logger = logging.getLogger("smg_trio.worker")
 
@@ -81,7 +83,7 @@ class InputOwner:
         else:
             await self._call_utility(command)
 
-    def _encode_add(self, command: SendAdd) -> list[bytes] | None:
+    def _encode_add(self, command: SendAdd) -> list[Frame] | None:
         try:
             return self._codec.encode_add(command.request, wave=command.wave)
         except SmgError as error:
@@ -106,6 +108,7 @@ class InputOwner:
 
     def _ask_for_sign(self, command: SendSign) -> None:
         request = command.request
+        frames: Sequence[Frame]
         if request is None:
             frames = self._codec.encode_utility(command.call_id, "is_sleeping", ())
         else:
@@ -117,7 +120,7 @@ class InputOwner:
         except PeerUnreachable:
             self._group.gone_for_good(command.rank)
 
-    async def _send(self, rank: int, frames: list[bytes]) -> None:
+    async def _send(self, rank: int, frames: Sequence[Frame]) -> None:
         message = [identity_of_rank(rank), *frames]
         try:
             try:
@@ -130,7 +133,7 @@ class InputOwner:
             if self._group.handshake.phase(rank) is RankPhase.READY:
                 self._group.lose([rank], EngineDead("the engine is not connected"))
 
-    async def _send_blocked(self, rank: int, message: list[bytes]) -> None:
+    async def _send_blocked(self, rank: int, message: Sequence[Frame]) -> None:
         with trio.move_on_after(self._send_limit_s) as scope:
             await self._link.send(message)
         if scope.cancelled_caught:

@@ -7,7 +7,10 @@ under a mock clock. Both pass the same conformance checks (`testing.conformance`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from smg_trio.wire.packing import Frame
 
 
 class PeerUnreachable(Exception):
@@ -38,11 +41,14 @@ class Link(Protocol):
         """
         ...
 
-    def send_nowait(self, frames: Sequence[bytes]) -> None:
-        """Hand a message to the socket. Raises trio.WouldBlock (pipe full), PeerUnreachable, LinkClosed."""
+    def send_nowait(self, frames: Sequence[Frame]) -> None:
+        """Hand a message to the socket. Raises trio.WouldBlock (pipe full), PeerUnreachable, LinkClosed.
+
+        Frames beyond the third may be read later: nobody may change what they show.
+        """
         ...
 
-    async def send(self, frames: Sequence[bytes]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         """Like send_nowait but waits while the pipe is full. If cancelled the message was not sent."""
         ...
 

@@ -26,10 +26,19 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from smg_trio.core import log_context
-from smg_trio.core.errors import ConfigError, EngineDead, EngineFault, NoReadyWorker, ShuttingDown, SmgError
+from smg_trio.core.errors import (
+    ConfigError,
+    EngineDead,
+    EngineFault,
+    NoReadyWorker,
+    ShuttingDown,
+    SmgError,
+    UnsupportedFeature,
+)
 from smg_trio.core.workers import RankPhase, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.wire.codec import codec_for
+from smg_trio.wire.tokenspeed.limits import NO_MEDIA
 from smg_trio.worker.adoption import adopt_engines
 from smg_trio.worker.commands import Command
 from smg_trio.worker.dispatcher import dispatch
@@ -40,11 +49,13 @@ from smg_trio.worker.links import Link, LinkClosed, Transport
 from smg_trio.worker.liveness import SILENCE_LIMIT_S
 from smg_trio.worker.output_stream import OutputStream
 from smg_trio.worker.peer_watch import PeerWatch, reclaim, watch_silence
+from smg_trio.worker.pixel_form_question import ask_pixel_forms
 from smg_trio.worker.registrations import RegistrationFile
 from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
 
 if TYPE_CHECKING:
     from smg_trio.core.engines import EngineInfo, EngineLoad
+    from smg_trio.core.media import PixelForm
     from smg_trio.core.requests import GenerationRequest
     from smg_trio.worker.ledger import InFlight
 
@@ -88,6 +99,7 @@ class Worker:
         spec: what it is told; ConfigError for a malformed URL or handshake address.
         transport: binds its sockets.
         silence_limit_s, send_limit_s, handshake_limit_s: see the module constants; tests shorten them.
+        pixel_form: the form in which its engines take media; None to ask each of them.
     """
 
     def __init__(
@@ -95,6 +107,7 @@ class Worker:
         spec: WorkerSpec,
         transport: Transport,
         *,
+        pixel_form: PixelForm | None = None,
         silence_limit_s: float = SILENCE_LIMIT_S,
         send_limit_s: float = SEND_LIMIT_S,
         handshake_limit_s: float = HANDSHAKE_MESSAGE_LIMIT_S,
@@ -106,10 +119,11 @@ class Worker:
         self._send_limit_s = send_limit_s
         self._handshake_limit_s = handshake_limit_s
         self._command_sender, self._command_receiver = trio.open_memory_channel[Command](float("inf"))
-        self._group = Group(spec, self._codec, self._command_sender, self._note_change, silence_limit_s)
+        self._group = Group(spec, self._codec, self._command_sender, self._note_change, silence_limit_s, pixel_form)
         self._change = trio.Event()
         self._registrations = RegistrationFile(self.addresses.path, spec.protocol)
         self._asking_tasks = trio.Lock()
+        self._asking_forms = trio.Lock()
         self._bound = False
         self._failure = ""
         self._draining = False
@@ -163,6 +177,27 @@ class Worker:
     def missing_task(self, task: str, tasks: frozenset[str]) -> SmgError:
         """The refusal of a task that is not among its `tasks`."""
         return self._group.tasks.missing_task(task, tasks)
+
+    @property
+    def known_pixel_forms(self) -> frozenset[PixelForm]:
+        """The forms in which its engines that serve now take media, as far as they have said; see `pixel_forms`."""
+        return self._group.pixel_forms.among(self._group.handshake.serving_ranks)
+
+    async def pixel_forms(self, model_type: str = "") -> frozenset[PixelForm]:
+        """The forms in which its engines that serve now take media; to be called before media are prepared.
+
+        Each engine is asked once, when this is first called: engines that get text alone are never asked. One that
+        cannot say is taken for what engines of its version are, where the model's config says `model_type`. Raises
+        NoReadyWorker, UnsupportedFeature (TokenSpeed takes no media). Cancelled, what was said is kept.
+        """
+        if not self._group.can_be_asked:
+            raise UnsupportedFeature(NO_MEDIA, param="messages")
+        async with self._asking_forms:
+            await ask_pixel_forms(self._group, self.spec.url, model_type)
+        forms = self.known_pixel_forms
+        if not forms:
+            raise NoReadyWorker(f"No engine of {self.spec.url} is ready.")
+        return forms
 
     async def _learn_tasks(self) -> None:
         """Ask each engine that comes what it was started for, until cancelled."""

@@ -19,12 +19,16 @@ import os
 import socket as sockets
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from smg_trio.worker.links import HandshakeLink, Link, LinkClosed, PeerUnreachable
+
+if TYPE_CHECKING:
+    from smg_trio.wire.packing import Frame
 
 INPUT_SEND_HIGH_WATER_MARK = 32
 """Messages queued per engine before `send_nowait` says WouldBlock. An engine's socket always reads, so a pipe that
@@ -33,6 +37,8 @@ stays full means a stopped process; the bound keeps its backlog of prompts small
 # As plain numbers: `&` and `|` of the library's flags cost a microsecond each.
 _NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _SOURCE = int(zmq.SRCFD)
+_FIRST_TENSOR = 3
+"""After identity, type and payload. Pictures have megabytes: the library's thread reads them where they are."""
 _EVENTS, _POLLIN, _POLLOUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 
 HANDSHAKE_MESSAGE_BYTES = 65_536
@@ -212,7 +218,7 @@ class ZmqLink:
             self._identity_of_descriptor[int(frames[0].get(_SOURCE))] = message[0]
         return message
 
-    def send_nowait(self, frames: Sequence[bytes]) -> None:
+    def send_nowait(self, frames: Sequence[Frame]) -> None:
         """See `Link.send_nowait`."""
         if self._poller.closed:
             raise LinkClosed
@@ -220,7 +226,7 @@ class ZmqLink:
         try:
             # What `send_multipart` does, which looks at every frame first. A refusal comes with the first frame.
             for index, frame in enumerate(frames):
-                send(frame, _NOBLOCK_MORE if index < last else _NOBLOCK)
+                send(frame, _NOBLOCK_MORE if index < last else _NOBLOCK, index < _FIRST_TENSOR)
         except zmq.Again:
             raise trio.WouldBlock from None
         except zmq.ZMQError as error:
@@ -230,7 +236,7 @@ class ZmqLink:
         finally:
             self._poller.kick()
 
-    async def send(self, frames: Sequence[bytes]) -> None:
+    async def send(self, frames: Sequence[Frame]) -> None:
         """See `Link.send`.
 
         A mandatory ROUTER says POLLOUT when any peer could take a message, so EVENTS cannot tell when this peer's

@@ -49,7 +49,7 @@ def expected_vllm_output(vector: Vector, values: list[Any]) -> tuple[str, Genera
     prefill, missed, said = fields["prefill_stats"], fields["mm_cache_miss_hashes"], fields["error"]
     error = None if said is None else EngineError(said["message"], said["code"], said["retryable"])
     if missed:
-        error = EngineError(f"multimodal input is no longer cached by the engine: {', '.join(missed)}")
+        error = EngineError("The engine no longer has media of this request.", "mm_cache_miss", retryable=True)
     output = GenerationOutput(
         token_ids=fields["new_token_ids"],
         finish_reason=None if finish is None else FinishReason(FINISH[finish]),

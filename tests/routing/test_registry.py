@@ -6,7 +6,17 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from smg_trio.core.errors import Conflict, EngineDead, InvalidRequest, NoReadyWorker, NotFound
+from smg_trio.core.engines import EngineProtocol
+from smg_trio.core.errors import (
+    Conflict,
+    EngineDead,
+    InvalidRequest,
+    NoReadyWorker,
+    NotFound,
+    PixelFormMissing,
+    UnsupportedFeature,
+)
+from smg_trio.core.media import PixelForm
 from smg_trio.core.workers import (
     BreakerOverrides,
     HealthOverrides,
@@ -20,8 +30,10 @@ from smg_trio.routing.lifecycle import HealthThresholds
 from smg_trio.routing.overload import WorkersOverloaded
 from smg_trio.routing.policies import CacheAware, RoundRobin, manual
 from smg_trio.routing.rules import RoutingRules
+from smg_trio.testing.vision import VisionModel
 from tests.routing.harness import answer, fleet
 
+RAW, DONE = PixelForm.UINT8, PixelForm.NORMALISED
 QUICK = RoutingRules(breaker=BreakerLimits(failure_threshold=2, success_threshold=1, timeout_s=60, window_s=120))
 
 
@@ -475,3 +487,58 @@ async def test_failed_workers_are_removed_if_the_operator_wants_it(tmp_path, aut
         assert bench.registry.snapshot("a").state is WorkerState.NOT_READY
         await trio.sleep(10)
         assert [worker.spec.worker_id for worker in bench.registry.workers()] == ["b"]
+
+
+# ---- media ------------------------------------------------------------------------------------------------
+
+
+async def vision(bench, name, **options):
+    """A worker whose engine takes pictures."""
+    worker = await bench.registry.add(bench.spec(name))
+    bench.start_engine(name, vision=VisionModel(), **options)
+    await worker.wait_state(WorkerState.READY)
+
+
+async def test_media_go_to_workers_that_take_them_as_they_were_prepared(tmp_path, autojump_clock):
+    async with fleet(tmp_path, policy=RoundRobin()) as bench:
+        await vision(bench, "old", version="0.27.1")
+        await vision(bench, "new", version="0.32.0")
+        # Nothing is known yet: the worker itself says so.
+        assert {taken(bench, forms=frozenset({RAW})) for _ in range(2)} == {"old", "new"}
+        assert await bench.registry.pixel_forms("m", "qwen2_vl") == {RAW, DONE}
+        for forms, names in (
+            ({RAW}, {"new"}),
+            ({DONE}, {"old"}),
+            ({RAW, DONE}, {"old", "new"}),
+            (None, {"old", "new"}),
+        ):
+            given = None if forms is None else frozenset(forms)
+            assert {taken(bench, forms=given) for _ in range(4)} == names
+
+
+async def test_media_that_nobody_takes_are_to_be_prepared_anew(tmp_path, autojump_clock):
+    async with fleet(tmp_path) as bench:
+        await vision(bench, "old", version="0.27.1")
+        assert await bench.registry.pixel_forms("m") == {DONE}
+        with pytest.raises(PixelFormMissing) as caught:
+            bench.lease(forms=frozenset({RAW}))
+        assert caught.value.forms == {DONE}
+        assert caught.value.status == 503
+        assert bench.registry.load("old") == 0
+
+
+async def test_without_an_engine_that_takes_media_there_is_no_form(tmp_path, autojump_clock):
+    async with fleet(tmp_path) as bench:
+        with pytest.raises(NoReadyWorker):
+            await bench.registry.pixel_forms("m")
+        spec = bench.spec("ts", protocol=EngineProtocol.TOKENSPEED)
+        worker = await bench.registry.add(spec)
+        with pytest.raises(NoReadyWorker):
+            await bench.registry.pixel_forms("m")
+        bench.start_engine("ts", protocol=EngineProtocol.TOKENSPEED)
+        await worker.wait_state(WorkerState.READY)
+        with pytest.raises(UnsupportedFeature, match="TokenSpeed"):
+            await bench.registry.pixel_forms("m")
+        await vision(bench, "vllm")
+        assert await bench.registry.pixel_forms("m") == {RAW}
+        assert {taken(bench, forms=frozenset({RAW})) for _ in range(4)} == {"vllm"}

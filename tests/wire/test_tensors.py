@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smg_trio.core.requests import TensorValue
+from smg_trio.core.tensors import TensorValue
 from smg_trio.wire.packing import MALFORMED, Malformed
 from smg_trio.wire.tensors import ITEM_SIZES, decode_rows, decode_tensor, encode_tensor
 

@@ -117,7 +117,7 @@ async def memory_bench(
     engine_count: int = 1,
     lockstep: bool = False,
     capacity: int | None = None,
-    **limits: float,
+    **limits: Any,
 ) -> AsyncIterator[Bench]:
     """A worker whose links are in memory."""
     network = MemoryNetwork(capacity=capacity)
@@ -151,7 +151,7 @@ async def socket_bench(
     protocol: EngineProtocol = EngineProtocol.VLLM,
     engine_count: int = 1,
     lockstep: bool = False,
-    **limits: float,
+    **limits: Any,
 ) -> AsyncIterator[Bench]:
     """A worker on real sockets."""
     with _context() as context, open_zmq_transport() as transport:

@@ -16,6 +16,7 @@ from smg_trio.wire.tokenspeed.requests import encode_request
 if TYPE_CHECKING:
     from smg_trio.core.outputs import EngineBatch
     from smg_trio.core.requests import GenerationRequest
+    from smg_trio.wire.packing import Frame
 
 # The raw one-byte type frames; the engine drops every other.
 ADD: Final = b"\x00"
@@ -38,7 +39,7 @@ class TokenspeedCodec:
         """Refuse what the engine would abort without a reason, and what its wire cannot say."""
         check_request(request, info, vocab_size)
 
-    def encode_add(self, request: GenerationRequest, *, wave: int = 0, client_index: int = 0) -> list[bytes]:
+    def encode_add(self, request: GenerationRequest, *, wave: int = 0, client_index: int = 0) -> list[Frame]:
         """Encode a checked request; there are no waves and no further clients here."""
         return [ADD, encode_request(request)]
 

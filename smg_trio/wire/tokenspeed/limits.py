@@ -24,6 +24,10 @@ _MAX_TEMPERATURE: Final = 1e6
 # The engine keeps one more position than vLLM does: prompt_len < max_model_len - 1.
 _ROOM: Final = 2
 _BACKEND: Final = "xgrammar"
+NO_MEDIA: Final = (
+    "TokenSpeed engines take no images, video or audio over this protocol: their headless transport leaves out the "
+    "step that would work them in. Serve the model with vLLM."
+)
 
 
 def check_request(request: GenerationRequest, info: EngineInfo, vocab_size: int | None) -> None:
@@ -31,6 +35,8 @@ def check_request(request: GenerationRequest, info: EngineInfo, vocab_size: int 
     limits.envelope(request)
     if request.sampling is None:
         raise UnsupportedFeature("TokenSpeed engines do not pool.", param="task")
+    if request.media:
+        raise UnsupportedFeature(NO_MEDIA, param="messages")
     _refuse_set(
         {
             "lora": request.lora,

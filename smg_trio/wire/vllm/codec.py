@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.wire.limits import DEFAULT_MAX_LOGPROBS
-from smg_trio.wire.packing import pack
+from smg_trio.wire.packing import Frame, pack
 from smg_trio.wire.vllm.limits import check_request
 from smg_trio.wire.vllm.outputs import decode_outputs
 from smg_trio.wire.vllm.requests import encode_request
@@ -39,7 +39,7 @@ class VllmCodec:
         """Refuse what would kill the engine, or what it would become deaf of."""
         check_request(request, info, vocab_size, max_logprobs)
 
-    def encode_add(self, request: GenerationRequest, *, wave: int = 0, client_index: int = 0) -> list[bytes]:
+    def encode_add(self, request: GenerationRequest, *, wave: int = 0, client_index: int = 0) -> list[Frame]:
         """Encode a checked request."""
         return [ADD, *encode_request(request, wave, client_index)]
 

@@ -14,19 +14,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
-from smg_trio.core.requests import (
-    GenerationRequest,
-    LoraAdapter,
-    PoolingParams,
-    RepetitionDetection,
-    SamplingParams,
-    StructuredOutput,
-    TensorValue,
-)
+from smg_trio.core.tensors import TensorValue
 from smg_trio.wire import limits
+from smg_trio.wire.vllm.media_check import check_media
 
 if TYPE_CHECKING:
     from smg_trio.core.engines import EngineInfo
+    from smg_trio.core.requests import (
+        GenerationRequest,
+        LoraAdapter,
+        PoolingParams,
+        RepetitionDetection,
+        SamplingParams,
+        StructuredOutput,
+    )
 
 BACKENDS: Final = frozenset({"xgrammar", "guidance", "outlines", "lm-format-enforcer"})
 """Grammar backends by their wire name; ``auto`` must be resolved before the wire."""
@@ -45,7 +46,7 @@ _LATE_CHUNKING_SINCE: Final = (0, 33)
 
 
 def check_request(request: GenerationRequest, info: EngineInfo, vocab_size: int | None, max_logprobs: int) -> None:
-    """Apply every rule. Raises InvalidRequest, ContextLengthExceeded, UnsupportedFeature."""
+    """Apply every rule. Raises InvalidRequest, ContextLengthExceeded, UnsupportedFeature, MediaMismatch."""
     limits.envelope(request)
     _check_extra(request)
     prompt_tokens = _prompt_length(request, vocab_size)
@@ -58,6 +59,8 @@ def check_request(request: GenerationRequest, info: EngineInfo, vocab_size: int 
     if request.lora is not None:
         _check_lora(request.lora, info)
     _check_metadata(request)
+    if request.media:
+        check_media(request, info)
 
 
 def check_sampling(sampling: SamplingParams, vocab_size: int | None, max_logprobs: int) -> None:
@@ -261,8 +264,6 @@ def _check_extra(request: GenerationRequest) -> None:
         match name:
             case "prompt_embeds":
                 _check_tensor(value, name, dimensions=2)
-            case "mm_features":
-                _check_features(value)
             case "prompt_is_token_ids":
                 limits.sequence(value, name)
                 for item in value:
@@ -280,15 +281,6 @@ def _check_tensor(value: Any, param: str, dimensions: int) -> None:
     if not isinstance(value, TensorValue) or len(value.shape) != dimensions or 0 in value.shape:
         raise InvalidRequest(f"{param} must be a tensor of {dimensions} dimensions.", param=param)
     limits.tensor(value, param)
-
-
-def _check_features(value: Any) -> None:
-    limits.sequence(value, "mm_features")
-    for feature in value:
-        _expect_map(feature, "mm_features")
-        limits.passed_through(feature, "mm_features", tensors=True)
-        if not {"data", "modality", "identifier", "mm_position"} <= feature.keys():
-            raise InvalidRequest("A multimodal feature is incomplete.", param="mm_features")
 
 
 def _expect_map(value: Any, param: str) -> None:

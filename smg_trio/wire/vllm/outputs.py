@@ -132,7 +132,8 @@ def _error(item: list[Any]) -> EngineError | None:
         code = said.get("code")
         return EngineError(said["message"], code if isinstance(code, str) else "", said.get("retryable") is True)
     if type(missing_hashes) is list and missing_hashes:
-        return EngineError("multimodal input is no longer cached by the engine: " + ", ".join(map(str, missing_hashes)))
+        # Sent again, with its data, the request can be answered.
+        return EngineError("The engine no longer has media of this request.", "mm_cache_miss", retryable=True)
     return EngineError(stop) if isinstance(stop, str) else None
 
 

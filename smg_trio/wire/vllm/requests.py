@@ -11,20 +11,17 @@ Mirrors vLLM 0.32.0's `vllm/v1/engine/__init__.py` (``EngineCoreRequest``), `vll
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.core.requests import (
-    GenerationRequest,
-    LoraAdapter,
-    PoolingParams,
-    SamplingParams,
-    StructuredOutput,
-    TensorValue,
-)
+from smg_trio.core.tensors import TensorValue
 from smg_trio.wire.grammar import choice_grammar, json_text
 from smg_trio.wire.limits import clamped_bias
-from smg_trio.wire.packing import pack
+from smg_trio.wire.packing import Frame, pack
 from smg_trio.wire.tensors import encode_tensor
+from smg_trio.wire.vllm.media import features
+
+if TYPE_CHECKING:
+    from smg_trio.core.requests import GenerationRequest, LoraAdapter, PoolingParams, SamplingParams, StructuredOutput
 
 DEFAULT_BACKEND: Final = "xgrammar"
 """The grammar backend where the worker has not settled on one; it compiles every kind as sent here."""
@@ -52,12 +49,12 @@ _PLAIN_FIELDS: Final[dict[str, Any]] = {
 }
 
 
-def encode_request(request: GenerationRequest, wave: int, client_index: int) -> list[bytes]:
+def encode_request(request: GenerationRequest, wave: int, client_index: int) -> list[Frame]:
     """The payload frame and its auxiliary tensor frames."""
     fields = _fields(request, wave, client_index)
-    if not request.extra and (request.sampling is None or not request.sampling.extra_sampling):
+    if not (request.extra or request.media) and (request.sampling is None or not request.sampling.extra_sampling):
         return [pack(fields)]
-    auxiliary: list[bytes] = []
+    auxiliary: list[Frame] = []
 
     def encode_special(value: Any) -> Any:
         if isinstance(value, TensorValue):
@@ -142,7 +139,7 @@ def _fields(request: GenerationRequest, wave: int, client_index: int) -> list[An
     head = [
         request.request_id,
         _token_list(request),
-        extra.get("mm_features"),
+        features(request),
         None if request.sampling is None else encode_sampling(request.sampling),
         None if request.pooling is None else _pooling(request.pooling),
         request.arrival_time,

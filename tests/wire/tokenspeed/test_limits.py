@@ -17,6 +17,7 @@ from smg_trio.core.requests import (
     RepetitionDetection,
     StructuredOutput,
 )
+from smg_trio.testing.pictures import qwen_picture
 from smg_trio.wire.codec import codec_for
 
 from ..requests_made import INFO, VOCAB, asked, refusal  # noqa: TID252 - the tests are not an installed package
@@ -61,7 +62,8 @@ def test_what_its_verification_accepts_passes(sampling: dict[str, Any]) -> None:
          "response_format"),
         ({}, {"cache_salt": "s"}, "cache_salt"),
         ({}, {"lora": LoraAdapter(name="n", adapter_id=1, path="/p")}, "lora"),
-        ({}, {"extra": {"mm_features": [1]}}, "mm_features"),
+        ({}, {"extra": {"session_id": "s"}}, "session_id"),
+        ({}, {"media": (qwen_picture(),)}, "messages"),
         ({}, {"sampling": None, "pooling": PoolingParams(task="embed")}, "task"),
     ],
 )  # fmt: skip

@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 
 from smg_trio.core.engines import EngineInfo, EngineProtocol
 from smg_trio.core.errors import ClientFault, InvalidRequest, UnsupportedFeature
-from smg_trio.core.requests import (
-    GenerationRequest,
-    LoraAdapter,
-    PoolingParams,
-    RepetitionDetection,
-    StructuredOutput,
-    TensorValue,
-)
+from smg_trio.core.requests import GenerationRequest, LoraAdapter, PoolingParams, RepetitionDetection, StructuredOutput
+from smg_trio.core.tensors import TensorValue
 from smg_trio.wire.codec import codec_for
 from tests.golden.loading import STRICTNESS
 
@@ -184,7 +178,7 @@ def test_pooling_uses_the_whole_context_and_known_tasks_only() -> None:
     "extra",
     [
         {"unknown": 1}, {"session_id": 5}, {"prompt_is_token_ids": [1]}, {"reasoning_parser_kwargs": [1]},
-        {"mm_features": [{"data": None}]}, {"mm_features": 5}, {"prompt_embeds": [1.0]},
+        {"mm_features": [{"data": None}]}, {"prompt_embeds": [1.0]},
         {"prompt_embeds": TensorValue("float32", (2,), b"\0" * 8)},
         {"prompt_embeds": TensorValue("float32", (2, 2), b"\0" * 8)},
         {"prompt_embeds": TensorValue("complex64", (1, 1), b"\0" * 8)},
