@@ -104,6 +104,7 @@ def fuzz(session: nox.Session) -> None:
         session.run("pytest", "-n", "2", "-m", "hypothesis", "--hypothesis-profile=default", *session.posargs)
     environment = {"SMG_TRIO_FUZZ_REQUESTS": "20000", "SMG_TRIO_FUZZ_SEED": str(random.randrange(10**6))}
     session.run("pytest", "tests/fuzz/test_requests.py", *session.posargs, env=environment)
+    session.run("python", "scripts/fuzz_images.py", "--seed", environment["SMG_TRIO_FUZZ_SEED"])
     # Where there is no wheel of it (other machines than Linux on x86) the bytes are random.
     session.run("python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "atheris", success_codes=[0, 1])
     session.run("python", "scripts/fuzz.py", "all", "--seconds", "60", "--corpus", ".fuzz-corpus")
@@ -194,7 +195,8 @@ def interop(session: nox.Session) -> None:
     """Against real vLLM engines, vLLM's own API server (CPU builds) and TokenSpeed's own wire modules: 15 minutes."""
     session.install("-e", ".[dev,interop]")
     engine = session.virtualenv.location + "-engine"
-    session.run("python", "scripts/interop_env.py", engine)
+    vision = engine + "-vision"
+    session.run("python", "scripts/interop_env.py", engine, "--vision", vision)
     # Its dependencies are GPU builds; what the tests use of it needs none of them.
     tokenspeed = engine + "-tokenspeed"
     session.run(
@@ -203,7 +205,11 @@ def interop(session: nox.Session) -> None:
     )  # fmt: skip
     session.run(
         "pytest", "tests/interop", "-m", "interop", *session.posargs,
-        env={"SMG_TRIO_INTEROP_PYTHON": f"{engine}/bin/python", "SMG_TRIO_INTEROP_TOKENSPEED": tokenspeed},
+        env={
+            "SMG_TRIO_INTEROP_PYTHON": f"{engine}/bin/python",
+            "SMG_TRIO_INTEROP_TOKENSPEED": tokenspeed,
+            "SMG_TRIO_INTEROP_VISION": vision,
+        },
     )  # fmt: skip
 
 
@@ -234,7 +240,7 @@ LOAD_GENERATORS = ("guidellm", "aiperf")
 def clients(session: nox.Session, kit: str) -> None:
     """Real client libraries against a gateway with a fake engine; `vllm bench serve` where an interop python is set."""
     packages, subjects = CLIENTS[kit]
-    session.install("-e", ".", "httpx", "pytest", "pytest-trio", "pytest-timeout", *packages)
+    session.install("-e", ".[images]", "httpx", "pytest", "pytest-trio", "pytest-timeout", "trustme", *packages)
     environment = {"SMG_TRIO_CLIENTS": "1"}
     if kit == "benchmarks":
         environment |= {f"SMG_TRIO_CLIENTS_{name.upper()}": _program(session, name) for name in LOAD_GENERATORS}

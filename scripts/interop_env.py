@@ -17,8 +17,12 @@ interrupted halfway is completed. pip's own configuration (`PIP_*` variables, `p
 needed: the wheel wants the CPU build of torch (`2.13.0+cpu`), which torch publishes on an index of its own; name
 that in `PIP_EXTRA_INDEX_URL`, or a directory with the wheel in `PIP_FIND_LINKS`.
 
-Usage: `python scripts/interop_env.py ENVIRONMENT [--check]`, where ENVIRONMENT is a directory (made if it is not
-there) or the python of an existing virtual environment.
+Models with pictures do need torchvision, if nothing but its Python: their processors import it, in a headless engine
+too. `--vision DIRECTORY` puts a build there whose registrations of C++ operators are taken out, which is all that keeps
+it from loading; an engine finds it by `PYTHONPATH`, and the environment stays as it is.
+
+Usage: `python scripts/interop_env.py ENVIRONMENT [--check] [--vision DIRECTORY]`, where ENVIRONMENT is a directory
+(made if it is not there) or the python of an existing virtual environment.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from pathlib import Path
 
 VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"
+TORCHVISION_VERSION = "0.28.0"
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 STUB_VERSION = f"{VLLM_VERSION}+cpu"
 
@@ -163,6 +168,22 @@ def write_stub(site_packages: Path) -> Path:
     return directory
 
 
+def add_vision(python: str, directory: Path) -> None:
+    """Put a torchvision that loads into a directory of its own; one that is there is left alone.
+
+    Raises:
+        InteropEnvError: pip failed.
+    """
+    registrations = directory / "torchvision" / "_meta_registrations.py"
+    if not registrations.is_file():
+        wanted = f"torchvision=={TORCHVISION_VERSION}"
+        install = ["install", "--quiet", "--no-deps", "--upgrade", "--target", str(directory), wanted]
+        _run([python, "-m", "pip", *install], show=True)
+    lines = registrations.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith("@torch.library.register_fake")]
+    registrations.write_text("".join(kept), encoding="utf-8")
+
+
 def prove(python: str) -> None:
     """Import vLLM's platform detection and transformers' Llama in the environment (some 10 s).
 
@@ -190,11 +211,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: prepare (or only check) the environment of the given interpreter; 0 when it is ready."""
     parser = argparse.ArgumentParser(description="Prepare a virtual environment for a real vLLM engine on the CPU.")
     parser.add_argument("environment", type=Path, help="directory or python of the virtual environment")
+    parser.add_argument("--vision", type=Path, metavar="DIRECTORY", help="put a torchvision that loads there, too")
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when something is missing")
     options = parser.parse_args(arguments)
     try:
         python = interpreter_of(options.environment)
         environment = inspect(python) if options.check else prepare(python)
+        if options.vision is not None and not options.check:
+            add_vision(python, options.vision)
     except InteropEnvError as error:
         print(error, file=sys.stderr)
         return 1

@@ -223,6 +223,24 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             queries=(("{{worker}} {{error_type}}", rate("smg_worker_errors_total", "worker, error_type", GATEWAY)),),
         ),
     ),
+    "Images and videos": (
+        Panel(
+            title="Items read", unit="reqps",
+            queries=(("{{modality}} {{origin}}", rate("smg_media_items_total", "modality, origin", GATEWAY)),),
+        ),
+        Panel(
+            title="Items refused", unit="reqps",
+            queries=(("{{reason}}", rate("smg_media_refused_total", "reason", GATEWAY)),),
+        ),
+        Panel(
+            title="Time to decode and resize", unit="s", meaning="The wait for the decoding process included.",
+            queries=quantiles("smg_media_stage_seconds", f'{GATEWAY}, stage="process"'),
+        ),
+        Panel(
+            title="Memory that they hold", unit="bytes",
+            queries=(("{{instance}}", gauge("smg_media_in_flight_bytes")),),
+        ),
+    ),
     "Process": (
         Panel(
             title="Event loop lag", unit="s", meaning="How late the loop does what is due.",

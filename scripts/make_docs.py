@@ -19,7 +19,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 from smg_trio.settings.help_text import EXIT_CODES
 from smg_trio.settings.settings import flags_of, options
-from smg_trio.settings.smg_flags import NOTE, SWITCHES, WITH_VALUE, WITH_VALUES
+from smg_trio.settings.smg_flags import NOTE, SWITCHES, TRANSLATED, WITH_VALUE, WITH_VALUES
 from smg_trio.settings.sources import variable_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -97,9 +97,20 @@ def cli_page() -> str:
         if option is options()[-1] or _next(option).metadata["group"] != group:
             lines.append("")
     lines += ["Each is a key of the file, and a variable: " + _example() + ".", ""]
+    lines += _translated()
     lines += _without_effect()
     lines += _commands()
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _translated() -> Iterator[str]:
+    yield "### Flags of SMG by other names"
+    yield ""
+    yield "| flag | meaning |"
+    yield "|---|---|"
+    for name, translation in TRANSLATED.items():
+        yield f"| `--{name} {translation.metavar}` | {translation.meaning} |"
+    yield ""
 
 
 def _without_effect() -> Iterator[str]:
@@ -184,6 +195,7 @@ def _own_actions(parser: argparse.ArgumentParser) -> tuple[list[argparse.Action]
     names = {option.name for option in options()}
     actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
     actions = [action for action in actions if action.help is not argparse.SUPPRESS]
+    actions = [action for action in actions if action.dest != "smg_translated"]
     takes_settings = any(action.dest == "log_level" for action in actions)
     if not takes_settings:
         return actions, False

@@ -74,6 +74,8 @@ def _flags_of_engines() -> set[str]:
 
 
 _FLAGS_OF_OTHERS = {
+    "--mm-device-do-normalize",
+    "--no-mm-device-do-normalize",
     "--headless",
     "--router-",
     "--data-parallel-address",
@@ -81,6 +83,7 @@ _FLAGS_OF_OTHERS = {
     "--data-parallel-size",
     "--data-parallel-size-local",
     "--enforce-eager",
+    "--limit-mm-per-prompt",
     "--spec",
     "--tokenizer",
 }

@@ -21,7 +21,7 @@ _HOLE = re.compile(r"%(?:\.\d)?[sdgr]")
 _VALUE = re.compile(r"\w+://\S+|/[\w./-]+|`[^`]*`|smg\.toml(: \w+)?|--[\w-]+")
 _NAMES = {
     "vllm", "tokenspeed", "ConnectionRefusedError", "Errno", "HELLO", "READY", "SIGTERM", "error", "ready", "not", "gw",
-    "example",
+    "example", "chatcmpl", "image", "uint",
 }  # fmt: skip
 """Values that stand in quotations."""
 LEAST_OWN = 8

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from smg_trio.api.errors import load_json
+from smg_trio.api.media import read_image_data
 from smg_trio.api.openai.chat.request import read_request_id
 from smg_trio.api.openai.completions.request import CompletionRequest, Prompt, parse_prompts
 from smg_trio.api.parameters.fields import Reader, boolean, integer, mapping, read_fields, refuse, string, within
 from smg_trio.api.parameters.limits import DEFAULT_LIMITS, RequestLimits
 from smg_trio.api.parameters.sampling import SamplingFields, check_choices, choices, parse_sampling, shown_candidates
-from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
+from smg_trio.core.errors import InvalidRequest, UnsupportedContent
 
 OWN_NAMES: Final = {
     "max_new_tokens": "max_tokens",
@@ -25,7 +26,7 @@ OWN_NAMES: Final = {
     "sampling_seed": "seed",
 }
 _OTHER_NAMES: Final = {other: own for own, other in OWN_NAMES.items()}
-_MEDIA: Final = ("image_data", "audio_data", "video_data", "input_embeds")
+_REFUSED: Final = {"audio_data": "audio", "video_data": "video", "input_embeds": "embeddings as input"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +55,13 @@ def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
 
     Raises:
         InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
-        UnsupportedFeature: for media, embeddings as input and beam search.
+        UnsupportedFeature: for audio, video, embeddings as input and beam search.
     """
     obj = load_json(body)
     found = read_fields(obj, READERS)
-    for name in _MEDIA:
+    for name, words in _REFUSED.items():
         if obj.get(name):
-            raise UnsupportedFeature(f"'{name}' is not supported.", param=name)
+            raise UnsupportedContent(f"'{name}' is not supported ({words}).", param=name)
     shown = found.get("return_logprob", False)
     start = found.get("logprob_start_len", -1)
     if shown and start >= 0 and found.get("stream"):
@@ -74,6 +75,7 @@ def parse_generate_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
         model=found.get("model", ""),
         prompts=prompts,
         sampling=sampling,
+        media=read_image_data(obj.get("image_data"), len(prompts)) if obj.get("image_data") else (),
         n=n,
         stream=found.get("stream", False),
         logprobs=sampling.logprobs,

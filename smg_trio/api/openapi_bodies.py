@@ -97,6 +97,7 @@ _GENERATE = Body(
         generate.READERS,
         text={"anyOf": [FILLED, _TEXTS]},
         input_ids={"anyOf": [_IDS, _ID_LISTS]},
+        image_data={"type": ["string", "array"]},
         sampling_params=object_schema(
             {**{name: sampling.READERS[other] for name, other in generate.OWN_NAMES.items()}, **sampling.READERS},
             max_new_tokens=_LENGTH,

@@ -29,6 +29,7 @@ def model_info_body(
     generates: bool | None,
     context_length: int | None,
     architectures: Sequence[str],
+    modalities: Sequence[str],
 ) -> bytes:
     """The answer of ``/get_model_info``; `generates` and the context length are None while no engine has said."""
     value = {
@@ -39,6 +40,9 @@ def model_info_body(
         "weight_version": "default",
         "context_length": context_length,
         "architectures": list(architectures),
+        "has_image_understanding": "image" in modalities,
+        "has_audio_understanding": "audio" in modalities,
+        "modalities": list(modalities),
     }
     return _body(value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,6 +49,7 @@ class RequestContext:
         slot: its slot among those of its key holder; None where the key has no limits. Code that goes on with it after
             the response holds the slot itself.
         trace: what an engine's spans are put below; None where requests are not traced.
+        on_generation: called when a generation begins; what else is to be done with the request is over then.
         observer: is told of everything; the trace and the use of the slot are among its members.
     """
 
@@ -58,6 +59,7 @@ class RequestContext:
     key_name: str = ""
     slot: KeySlot | None = None
     trace: RequestTrace | None = None
+    on_generation: Callable[[], None] | None = None
     observer: Observers = field(default_factory=Observers)
 
     def authenticated(self, key_name: str) -> None:

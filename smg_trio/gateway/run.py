@@ -42,7 +42,7 @@ from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
 from smg_trio.pipeline.models import ModelCatalog
 from smg_trio.routing.registry import Registry, WorkerTimeouts
-from smg_trio.routing.rules import policy_of, rules_of
+from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of
 from smg_trio.settings.checks import check_settings
 from smg_trio.worker.address_checks import check_worker_addresses
 from smg_trio.worker.zmq_links import open_zmq_transport
@@ -153,7 +153,8 @@ async def run_gateway(
         )
         async with open_history(settings.history_backend) as history:
             with open_transport() as transport:
-                registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings))
+                form = pixel_form_of(settings)
+                registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings), pixel_form=form)
                 gateway = Gateway(settings, registry, catalog, history, credentials.keys, tracing)
                 if order is not None and located is not None:
                     gateway.loads.begin(order, located, shutdown.fail)
@@ -259,6 +260,7 @@ async def _serve(
             serving.start_soon(keep_running, "the live feed", feed.run)
         await serving.start(gateway.background.run)
         await serving.start(gateway.loads.run)
+        await serving.start(gateway.media.run)
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
             if credentials.files.follows:

@@ -13,6 +13,7 @@ import trio
 
 from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
+from smg_trio.core.heavy_json import LIGHT_BYTES
 from smg_trio.core.workers import WorkerSnapshot, WorkerState
 from smg_trio.gateway.models.adapters import Adapters
 from smg_trio.gateway.models.loads import ModelLoads
@@ -28,6 +29,10 @@ from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.origins import OriginPolicy
 from smg_trio.gateway.tasks.background import BackgroundTasks
 from smg_trio.gateway.tasks.deadlines import DeadlineQueue
+from smg_trio.media.processor import MediaProcessor
+from smg_trio.media.reader import MediaReader
+from smg_trio.pipeline.encoding_cache import EncodingCache
+from smg_trio.pipeline.media import MediaPreparer, WantedMedia
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.prepare import Preparer
 from smg_trio.routing.rules import admission_queue_of, retry_schedule_of, routing_key_of
@@ -66,6 +71,7 @@ class Gateway:
 
     Attributes:
         keys: that clients may come with.
+        media: processes images and videos of requests.
         meters: what their holders use.
         origins: which web pages may send requests.
         access: follows requests to their line in the log.
@@ -114,7 +120,7 @@ class Gateway:
         self.adapters = Adapters(catalog, registry)
         self.background = BackgroundTasks()
         self.response_ids = ResponseIds()
-        self.preparer = Preparer(cache_bytes=settings.tokenizer_cache_l1_max_memory)
+        encodings = EncodingCache(settings.tokenizer_cache_l1_max_memory)
         self.limits = RequestLimits(
             max_logprobs=settings.max_logprobs, kv_transfer_params=settings.allow_kv_transfer_params
         )
@@ -125,11 +131,14 @@ class Gateway:
         self.metrics = Metrics(
             registry,
             self.admission,
-            self.preparer.encodings,
+            encodings,
             self.bodies,
             self.in_flight,
             bucket_bounds(settings.prometheus_duration_buckets) or LATENCY_BUCKETS_S,
         )
+        self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
+        preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
+        self.preparer = Preparer(encodings=encodings, media=preparer)
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.errors = RecentErrors()
@@ -184,9 +193,14 @@ class Gateway:
     async def parse_body(self, request: Request, parse: Callable[..., Parsed], *arguments: Any) -> Parsed:
         """What ``parse(body, *arguments)`` makes of the request's body, which is not kept.
 
+        A large body counts until the generation begins: what was parsed, of images most of all, is as large.
+
         Raises what `parse` raises.
         """
         body, request.body = request.body, b""
+        if len(body) > LIGHT_BYTES:
+            request.context.on_generation = request.incoming.release
+            return await self.preparer.read(body, parse, *arguments)
         try:
             return await self.preparer.read(body, parse, *arguments)
         finally:
@@ -232,6 +246,13 @@ class Gateway:
             return seen
         waits = f"tokenizer not yet registered: {awaited.state()}"
         return replace(seen, reason="; ".join(filter(None, (seen.reason, waits))))
+
+    async def _wanted_media(self, model: ServedModel) -> WantedMedia:
+        """What the model's engines want media in. Raises NoReadyWorker, or UnsupportedFeature if they take none."""
+        forms = await self.registry.pixel_forms(model.model_id, model.text.model_type or "")
+        ranks = [rank for worker in self.registry.workers(model.model_id) for rank in worker.snapshot().ranks]
+        dtypes = [rank.info.dtype for rank in ranks if rank.info is not None and rank.info.dtype]
+        return WantedMedia(forms, dtypes[0].removeprefix("torch.") if dtypes else "bfloat16")
 
     def context_window(self, model: ServedModel) -> int:
         """The model's context window in tokens, as its engines registered it.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest
 from smg_trio.launcher.argv import drop_flags, flag_value, has_flag
+from smg_trio.launcher.media_limits import limits_for_engine, limits_of_engine
 from smg_trio.wire.addresses import WorkerAddresses, parse_worker_url
 
 if TYPE_CHECKING:
@@ -172,8 +173,15 @@ def _vllm_words(serve: ServeOptions, dial_port: int) -> list[str]:
         "--data-parallel-size-local", count,
         "--data-parallel-address", _DIAL_HOST,
         "--data-parallel-rpc-port", str(dial_port),
+        *_media_words(serve),
         *drop_flags(serve.engine_words, _VLLM_WIRED),
     ]  # fmt: skip
+
+
+def _media_words(serve: ServeOptions) -> list[str]:
+    """The gateway's limits of media, for engines that were not given their own."""
+    limits = serve.given.get("limit_mm")
+    return [] if limits is None or limits_of_engine(serve.engine_words) is not None else limits_for_engine(limits)
 
 
 def _tokenspeed_words(serve: ServeOptions, port: int, dial_port: int) -> list[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
 from smg_trio.launcher.argv import flag_value
+from smg_trio.launcher.media_limits import limits_of_engine
 from smg_trio.settings.help_text import Parser, exit_codes
 from smg_trio.settings.settings import Settings, argument_keywords, flag_of, flags_of, options
 from smg_trio.settings.smg_flags import NOTE, add_smg_flags, given_smg_flags
@@ -125,6 +126,8 @@ def parse_serve(words: Sequence[str], environment: Mapping[str, str]) -> ServeOp
     shared, own = _shared_values(backend, engine_words), _given(parsed)
     if own.get("model_path", shared.get("model_path")) != shared.get("model_path"):
         shared = {name: value for name, value in shared.items() if name not in _OF_THE_ENGINES_MODEL}
+    if backend is EngineProtocol.VLLM and (limits := limits_of_engine(engine_words)) is not None:
+        shared["limit_mm"] = limits
     given = shared | own
     return ServeOptions(
         backend=backend,

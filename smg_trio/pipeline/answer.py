@@ -12,6 +12,8 @@ from smg_trio.core.events import ChoiceUpdate, Usage
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.pipeline.decode import ChoiceDecoder
 from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, PlainText, unique_request_id
+from smg_trio.pipeline.prepared_media import AnswerMedia, answer_media
+from smg_trio.routing.policies.media_tokens import with_media
 
 if TYPE_CHECKING:
     from smg_trio.core.outputs import GenerationOutput
@@ -41,15 +43,21 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
 
     __slots__ = ("_prepared",)
 
-    def __init__(self, prepared: Sequence[PreparedRequest]) -> None:
-        """`prepared`: one per prompt, of the same model and with the same `n`."""
+    def __init__(self, prepared: Sequence[PreparedRequest], media: AnswerMedia | None = None) -> None:
+        """Not yet begun.
+
+        Args:
+            prepared: one per prompt, of the same model and with the same `n`.
+            media: those of the prompts, as the attempt before left them.
+        """
         first = prepared[0]
         prompt_tokens = sum([len(one.prompt.token_ids) for one in prepared])
-        super().__init__(first.model.model_id, first.request_id, prompt_tokens, first.n * len(prepared))
+        media = media or answer_media(first.model, [one.media for one in prepared])
+        super().__init__(first.model.model_id, first.request_id, prompt_tokens, first.n * len(prepared), media)
         self._prepared = prepared
 
     def _prompts(self) -> Iterable[Sequence[int]]:
-        return [one.prompt.token_ids for one in self._prepared for _ in range(one.n)]
+        return [prompt for one in self._prepared for prompt in [_as_routed(one)] * one.n]
 
     def _begin_one(self, index: int, lease: Lease) -> _Choice:
         prompt, number = divmod(index, self._prepared[0].n)
@@ -67,7 +75,7 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
 
     def again(self) -> Answer:
         """See `EngineRequests`."""
-        return Answer(self._prepared)
+        return Answer(self._prepared, self._media)
 
     @property
     def sampling(self) -> SamplingParams:
@@ -138,10 +146,17 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
         )
 
 
+def _as_routed(prepared: PreparedRequest) -> Sequence[int]:
+    """The prompt as policies see it."""
+    ids = prepared.prompt.token_ids
+    return ids if prepared.media is None else with_media(ids, prepared.media.features)
+
+
 def _engine_request(prepared: PreparedRequest, choice: int, number: int) -> GenerationRequest:
     return GenerationRequest(
         request_id=unique_request_id(f"{prepared.request_id}-{choice}" if choice else prepared.request_id),
         prompt_token_ids=prepared.prompt.token_ids,
+        media=() if prepared.media is None else prepared.media.features,
         sampling=with_seed_of(prepared.sampling, number),
         arrival_time=time.time(),
         priority=prepared.priority,

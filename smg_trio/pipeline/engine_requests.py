@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import trio
 
-from smg_trio.core.errors import SmgError
+from smg_trio.core.errors import PixelFormMissing, SmgError
 from smg_trio.core.events import TokenLogprob, Usage
 from smg_trio.core.outputs import GenerationOutput
 from smg_trio.worker.output_stream import OutputStream
 
 if TYPE_CHECKING:
     from smg_trio.core.requests import SamplingParams
+    from smg_trio.pipeline.prepared_media import AnswerMedia
     from smg_trio.routing.lease import Lease
     from smg_trio.routing.registry import Registry
     from smg_trio.worker.group import AnyDelivery
@@ -86,33 +87,54 @@ class EngineRequests(ABC, Generic[Held, Update]):
             then. Cancelled, it can be called again.
     """
 
-    __slots__ = ("_held", "_open", "_outputs", "_refused_by", "model_id", "prompt_tokens", "receive", "request_id")
+    __slots__ = (
+        "_held",
+        "_media",
+        "_open",
+        "_outputs",
+        "_refused_by",
+        "model_id",
+        "prompt_tokens",
+        "receive",
+        "request_id",
+    )
     pooled: ClassVar[bool] = False
 
-    def __init__(self, model_id: str, request_id: str, prompt_tokens: int, requests: int) -> None:
-        """`requests`: how many engine requests there will be."""
+    def __init__(
+        self, model_id: str, request_id: str, prompt_tokens: int, requests: int, media: AnswerMedia | None = None
+    ) -> None:
+        """Not yet begun.
+
+        Args:
+            requests: how many engine requests there will be.
+            media: of all of them.
+        """
         self.model_id = model_id
         self.request_id = request_id
         self.prompt_tokens = prompt_tokens
         self._held: list[Held] = []
         self._open = requests
         self._refused_by: str | None = None
+        self._media = media
         self._outputs: OutputStream[int] = OutputStream()
         self.receive: Callable[..., Awaitable[Batch]] = self._outputs.receive_batch
 
     async def begin(self, registry: Registry, *, routing_key: str | None = None, avoid: Collection[str] = ()) -> None:
         """Choose workers and send every request. Other tasks get their turn while many are begun.
 
-        Raises NoReadyWorker, WorkersOverloaded, or the ClientFault that says what the engine could not take; nothing
-        is left running then, nor when cancelled.
+        Raises NoReadyWorker, WorkersOverloaded, PixelFormMissing, MediaMismatch, or the ClientFault that says what the
+        engine could not take; nothing is left running then, nor when cancelled.
         """
-        begun = 0
+        begun, media = 0, self._media
         try:
+            if media is not None:
+                await media.prepare(registry)
+            forms = None if media is None else media.forms
             for index, prompt in enumerate(self._prompts()):
                 if begun > _BEGUN_AT_ONCE:
                     begun = 0
                     await trio.lowlevel.checkpoint()
-                lease = registry.lease(self.model_id, prompt, routing_key=routing_key, avoid=avoid)
+                lease = registry.lease(self.model_id, prompt, routing_key=routing_key, avoid=avoid, forms=forms)
                 try:
                     self._held.append(self._begin_one(index, lease))
                 except BaseException:
@@ -120,13 +142,15 @@ class EngineRequests(ABC, Generic[Held, Update]):
                     lease.close()
                     raise
                 begun += _REQUEST_TOKENS + len(prompt)
-        except BaseException:
+        except BaseException as error:
+            if media is not None and isinstance(error, PixelFormMissing):
+                media.refused(error)
             self.close()
             raise
 
     @abstractmethod
     def _prompts(self) -> Iterable[Sequence[int]]:
-        """The token ids of each request's prompt."""
+        """The prompt of each request in token ids, as policies see it."""
 
     @abstractmethod
     def _begin_one(self, index: int, lease: Lease) -> Held:
@@ -201,6 +225,11 @@ class EngineRequests(ABC, Generic[Held, Update]):
     def finish_reasons(self) -> list[str]:
         """How the choices ended, of those that have."""
         return []
+
+    def release(self) -> None:
+        """Forget what only another attempt would need; idempotent."""
+        if self._media is not None:
+            self._media.release()
 
     def wake_reader(self) -> None:
         """Have `receive` return, if with nothing new."""

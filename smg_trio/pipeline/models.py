@@ -11,6 +11,7 @@ from smg_trio.core.errors import ModelNotFound, TokenizerNotRegistered
 if TYPE_CHECKING:
     from smg_trio.core.requests import LoraAdapter
     from smg_trio.hub.locating import FilesAt
+    from smg_trio.media.families import Family
     from smg_trio.text.model_files import ModelText
 
 
@@ -26,6 +27,7 @@ class ServedModel:
         files: where its files were found; None if unknown.
         created: seconds since the epoch.
         tool_parser, reasoning_parser: what the operator named, None to choose by model and template.
+        family: how it takes media; None for a model that takes none, or of a family that is not known.
         lora: the adapter that its answers are made with. Such a model has the id of the one it adapts, since that is
             what its workers are registered under, and goes by the adapter's name.
     """
@@ -38,7 +40,13 @@ class ServedModel:
     aliases: tuple[str, ...] = ()
     tool_parser: str | None = None
     reasoning_parser: str | None = None
+    family: Family | None = None
     lora: LoraAdapter | None = None
+
+    @property
+    def modalities(self) -> list[str]:
+        """What prompts may hold: ``text``, and what the family takes."""
+        return ["text", *sorted(self.family.modalities if self.family is not None else ())]
 
 
 @dataclass(frozen=True, slots=True)

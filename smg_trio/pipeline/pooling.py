@@ -14,7 +14,9 @@ from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import WorkerState
 from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, unique_request_id
 from smg_trio.pipeline.pooling_inputs import PoolingPrompt, scoring_task
+from smg_trio.pipeline.prepared_media import AnswerMedia, answer_media
 from smg_trio.pipeline.rejections import rejection
+from smg_trio.routing.policies.media_tokens import with_media
 
 if TYPE_CHECKING:
     from smg_trio.pipeline.models import ServedModel
@@ -94,12 +96,17 @@ class PooledAnswer(EngineRequests[_PooledRequest, list[list[float]]]):
     __slots__ = ("_job",)
     pooled = True
 
-    def __init__(self, job: PoolingJob) -> None:
-        super().__init__(job.model.model_id, job.request_id, job.prompt_tokens, len(job.prompts))
+    def __init__(self, job: PoolingJob, media: AnswerMedia | None = None) -> None:
+        """`media`: those of the prompts, as the attempt before left them."""
+        media = media or answer_media(job.model, [prompt.media for prompt in job.prompts])
+        super().__init__(job.model.model_id, job.request_id, job.prompt_tokens, len(job.prompts), media)
         self._job = job
 
     def _prompts(self) -> Iterable[Sequence[int]]:
-        return [prompt.token_ids for prompt in self._job.prompts]
+        return [
+            prompt.token_ids if prompt.media is None else with_media(prompt.token_ids, prompt.media.features)
+            for prompt in self._job.prompts
+        ]
 
     def _begin_one(self, index: int, lease: Lease) -> _PooledRequest:
         request = _engine_request(self._job, self._job.prompts[index])
@@ -107,7 +114,7 @@ class PooledAnswer(EngineRequests[_PooledRequest, list[list[float]]]):
 
     def again(self) -> PooledAnswer:
         """See `EngineRequests`."""
-        return PooledAnswer(self._job)
+        return PooledAnswer(self._job, self._media)
 
     async def next_updates(self) -> list[list[list[float]]]:
         """See `EngineRequests`: waits for every vector, so that the job can be tried again until all are there."""
@@ -145,6 +152,7 @@ def _engine_request(job: PoolingJob, prompt: PoolingPrompt) -> GenerationRequest
     return GenerationRequest(
         request_id=unique_request_id(job.request_id),
         prompt_token_ids=prompt.token_ids,
+        media=() if prompt.media is None else prompt.media.features,
         pooling=prompt.pooling,
         arrival_time=time.time(),
         priority=job.priority,

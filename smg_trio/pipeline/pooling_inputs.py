@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from smg_trio.api.openai.completions.request import CompletionRequest
     from smg_trio.api.parameters.sampling import SamplingFields
     from smg_trio.pipeline.models import ServedModel
+    from smg_trio.pipeline.prepared_media import PreparedMedia
 
 CROSS_ENCODER: Final = "classify"
 BI_ENCODER: Final = "embed"
@@ -35,10 +36,11 @@ _OWN_SCORING: Final = frozenset({"JinaForRanking"})
 
 @dataclass(frozen=True, slots=True)
 class PoolingPrompt:
-    """One pooling request: int[T], and what is wanted of it."""
+    """One pooling request: int[T], what is wanted of it, and the media in it."""
 
     token_ids: list[int]
     pooling: PoolingParams
+    media: PreparedMedia | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

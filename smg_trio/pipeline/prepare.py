@@ -7,7 +7,7 @@ leave the GIL to others there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -16,12 +16,16 @@ import trio
 from smg_trio.api.parameters.constraints import MAX_CONSTRAINT_WEIGHT
 from smg_trio.core.errors import ContextLengthExceeded, InvalidRequest
 from smg_trio.core.heavy_json import NODE_WEIGHT, is_heavy, weight
+from smg_trio.core.media import media_in
 from smg_trio.core.records import record
 from smg_trio.pipeline.decode import DecodeOptions
 from smg_trio.pipeline.encoding_cache import EncodingCache
+from smg_trio.pipeline.media import MediaPreparer, check_typed, place_media, texts_in
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.planning import PLAIN_TEXT, plan_chat
-from smg_trio.pipeline.rendering import check_sizes, model_template, render_chat, request_template
+from smg_trio.pipeline.prepared_media import released_on_failure
+from smg_trio.pipeline.prompts import PreparedPrompt
+from smg_trio.pipeline.rendering import Rendered, check_sizes, model_template, render_chat, request_template
 from smg_trio.pipeline.sampling import resolve_sampling
 from smg_trio.pipeline.token_budget import MAX_TEXT_TOKENS, TokenBudget
 from smg_trio.text.mistral_chat import MistralChat
@@ -31,10 +35,13 @@ if TYPE_CHECKING:
     from smg_trio.api.openai.chat.request import ChatRequest
     from smg_trio.api.openai.completions.request import CompletionRequest
     from smg_trio.api.parameters.sampling import SamplingFields
+    from smg_trio.core.media import MediaSource
     from smg_trio.core.requests import SamplingParams, StructuredOutput
     from smg_trio.parsers.plan import AnswerPlan
     from smg_trio.pipeline.models import ServedModel
+    from smg_trio.pipeline.prepared_media import PreparedMedia
     from smg_trio.text.chat_template import ChatTemplate
+    from smg_trio.text.media_marks import MediaMarks
 
 Result = TypeVar("Result")
 
@@ -42,14 +49,6 @@ _IDS_PER_CHAR = 32
 
 TEXT_THREADS = 2
 """Long inputs tokenized at the same time; more would only slow each other and the loop down."""
-
-
-@record
-class PreparedPrompt:
-    """A prompt as the engine will see it. ``text`` is None for prompts given as token ids."""
-
-    token_ids: list[int]
-    text: str | None
 
 
 class EngineHints(NamedTuple):
@@ -76,6 +75,7 @@ class PreparedRequest:
         n: choices; choice i is sampled with seed + i.
         asked_tokens: the most that each may have, where the request says so; None where it does not.
         plan: what is done with the answer's text.
+        media: None where there are none.
     """
 
     request_id: str
@@ -83,6 +83,7 @@ class PreparedRequest:
     prompt: PreparedPrompt
     sampling: SamplingParams
     decode: DecodeOptions
+    media: PreparedMedia | None = None
     n: int = 1
     asked_tokens: int | None = None
     priority: int = 0
@@ -95,10 +96,23 @@ class PreparedRequest:
 class Preparer:
     """Prepares requests; owns the limit on text threads."""
 
-    def __init__(self, text_threads: int = TEXT_THREADS, *, cache_bytes: int = 0) -> None:
-        """`cache_bytes`: for the `EncodingCache`, which is kept as `encodings`; 0 for none."""
+    def __init__(
+        self,
+        text_threads: int = TEXT_THREADS,
+        *,
+        encodings: EncodingCache | None = None,
+        media: MediaPreparer | None = None,
+    ) -> None:
+        """Owns its limits and caches.
+
+        Args:
+            text_threads: how many long texts are tokenized at a time.
+            encodings: pieces of prompts that are kept; None to keep none.
+            media: what prepares media; None to refuse them.
+        """
         self._limiter = trio.CapacityLimiter(text_threads)
-        self.encodings = EncodingCache(cache_bytes)
+        self._media = media or MediaPreparer()
+        self._encodings = encodings or EncodingCache(0)
         self._notes = Notes()
 
     async def read(self, body: bytes, parse: Callable[..., Result], *arguments: Any) -> Result:
@@ -122,15 +136,25 @@ class Preparer:
         return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
 
     async def chat_prompt(
-        self, request: ChatRequest, model: ServedModel, max_model_len: int | None = None
+        self,
+        request: ChatRequest,
+        model: ServedModel,
+        max_model_len: int | None = None,
+        *,
+        with_media: bool = False,
     ) -> PreparedPrompt:
         """Render and tokenize a conversation. Raises ClientFault naming what cannot be rendered.
 
-        With `max_model_len`, text that cannot fit it is refused before it is tokenized.
+        With `max_model_len`, text that cannot fit it is refused before it is tokenized. Of media only the sizes are
+        read, unless `with_media` asks for all that an engine gets; then the caller releases them.
         """
         template = await self._template(request, model)
         room = _room(request, model, max_model_len)
         size = _size_of_chat(request)
+        if media := media_in(request.messages):
+            prompt, placed = await self._render_with_media(request, model, template, room, size, media)
+            add = self._media.add if with_media else self._media.measure
+            return await add(prompt, placed, model)
         work = functools.partial(self._render_and_encode, request, model, template, room, size)
         return await self.off_loop_if_long(size, work)
 
@@ -151,11 +175,16 @@ class Preparer:
         if size > INLINE_ENCODE_CHARS:
             check_sizes(request)
         if isinstance(template, MistralChat):
-            return _encode_officially(request, model, template, room, size)
-        text, notes = render_chat(request, template)
-        if notes:
-            self._notes.once(notes, f"model {model.model_id}")
-        return _encode(text, request, model, room, self.encodings)
+            return _encode_officially(request, model, template, room, size)[0]
+        return _encode(self._render(request, model, template).prompt, request, model, room, self._encodings)
+
+    def _render(
+        self, request: ChatRequest, model: ServedModel, template: ChatTemplate, marks: MediaMarks | None = None
+    ) -> Rendered:
+        rendered = render_chat(request, template, marks)
+        if rendered.notes:
+            self._notes.once(rendered.notes, f"model {model.model_id}")
+        return rendered
 
     async def chat(
         self,
@@ -171,8 +200,7 @@ class Preparer:
         room = _room(request, model, max_model_len)
         size = _size_of_chat(request)
 
-        def work() -> PreparedRequest:
-            prompt = self._render_and_encode(request, model, template, room, size)
+        def finish(prompt: PreparedPrompt) -> PreparedRequest:
             plan = plan_chat(request, model, prompt.text or "")
             fields = request.sampling
             if plan.structured_output is not fields.structured_output:
@@ -192,6 +220,38 @@ class Preparer:
                 plan=plan,
             )
 
+        if media := media_in(request.messages):
+            prompt, placed = await self._render_with_media(request, model, template, room, size, media)
+            prompt = await self._media.add(prompt, placed, model)
+            with released_on_failure([prompt.media]):
+                return await self.off_loop_if_long(size, lambda: finish(prompt))
+
+        def work() -> PreparedRequest:
+            return finish(self._render_and_encode(request, model, template, room, size))
+
+        return await self.off_loop_if_long(size, work)
+
+    async def _render_with_media(
+        self,
+        request: ChatRequest,
+        model: ServedModel,
+        template: ChatTemplate | MistralChat,
+        room: TokenBudget,
+        size: int,
+        media: Sequence[MediaSource],
+    ) -> tuple[PreparedPrompt, Sequence[MediaSource]]:
+        """The prompt with a placeholder for each of the media, and the media in the order of these."""
+        self._media.check(media, model)
+
+        def work() -> tuple[PreparedPrompt, Sequence[MediaSource]]:
+            if size > INLINE_ENCODE_CHARS:
+                check_sizes(request)
+            if isinstance(template, MistralChat):  # to which a placeholder in a text is text
+                return _encode_officially(request, model, template, room, size)
+            check_typed(request, media, model)
+            text, placed = place_media(functools.partial(self._render, request, model, template), media, model)
+            return _encode(text, request, model, room, self._encodings), placed
+
         return await self.off_loop_if_long(size, work)
 
     async def completions(
@@ -208,8 +268,9 @@ class Preparer:
         Several prompts are several requests, their ids told apart by the prompt's index.
         """
         room = _room(request, model, max_model_len)
+        size = size_of_prompts(request.prompts)
 
-        def work() -> list[PreparedRequest]:
+        def finish(prompts: Sequence[PreparedPrompt]) -> list[PreparedRequest]:
             return [
                 finish_preparing(
                     prompt,
@@ -222,10 +283,18 @@ class Preparer:
                     hints=hints,
                     prompt_param="prompt",
                 )
-                for index, prompt in enumerate(_encode_prompts(request, model, room))
+                for index, prompt in enumerate(prompts)
             ]
 
-        return await self.off_loop_if_long(size_of_prompts(request.prompts), work)
+        if any(request.media):
+            for media in request.media:
+                self._media.check(media, model)
+            prompts = await self.off_loop_if_long(size, lambda: _encode_prompts(request, model, room))
+            prompts = await self._media.add_to_all(prompts, request.media, model)
+            with released_on_failure([prompt.media for prompt in prompts]):
+                return await self.off_loop_if_long(size, lambda: finish(prompts))
+
+        return await self.off_loop_if_long(size, lambda: finish(_encode_prompts(request, model, room)))
 
     async def texts(self, texts: Sequence[str], model: ServedModel, *, add_special_tokens: bool) -> list[list[int]]:
         """Tokenize texts. Raises InvalidRequest for one of more than `MAX_TEXT_TOKENS` tokens."""
@@ -268,6 +337,7 @@ def finish_preparing(
         prompt=prompt,
         sampling=sampling,
         decode=_decode_options(fields, plan),
+        media=prompt.media,
         n=n,
         asked_tokens=None if fields.max_tokens is None else min(fields.max_tokens, sampling.max_tokens),
         priority=fields.priority,
@@ -316,26 +386,20 @@ def _encode(
 
 def _encode_officially(
     request: ChatRequest, model: ServedModel, chat: MistralChat, room: TokenBudget, size: int
-) -> PreparedPrompt:
+) -> tuple[PreparedPrompt, Sequence[MediaSource]]:
+    """The prompt, and its media in the order of their placeholders."""
     if size > INLINE_ENCODE_CHARS:
-        room.check("".join(_texts(request.messages)), model, "messages")
+        room.check("".join(texts_in(request.messages)), model, "messages")
+    family = model.family
     encoded = chat.encode(
         request.messages,
         tools=request.tools or None,
         add_generation_prompt=request.add_generation_prompt,
         continue_final_message=request.continue_final_message,
         reasoning_effort=request.reasoning_effort,
+        placeholder_ids=None if family is None else {name: family.placeholder_ids(name) for name in family.modalities},
     )
-    return PreparedPrompt(token_ids=encoded.token_ids, text=encoded.text)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value but the names of its fields."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for member in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(member)
+    return PreparedPrompt(token_ids=encoded.token_ids, text=encoded.text), encoded.media
 
 
 def _encode_prompts(request: CompletionRequest, model: ServedModel, room: TokenBudget) -> list[PreparedPrompt]:
@@ -366,6 +430,9 @@ def _truncate(prompt: PreparedPrompt, fields: SamplingFields, max_model_len: int
         keep = max(1, max_model_len - (fields.max_tokens or 1))
     if len(prompt.token_ids) <= keep:
         return prompt
+    if prompt.media is not None:
+        problem = f"the prompt has {len(prompt.token_ids)} tokens, and one with media cannot be cut."
+        raise InvalidRequest(f"truncate_prompt_tokens={keep}: {problem}", param="truncate_prompt_tokens")
     if keep == 0:
         raise InvalidRequest("truncate_prompt_tokens=0 leaves an empty prompt.", param="truncate_prompt_tokens")
     right = fields.truncation_side == "right"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
 from smg_trio.core.heavy_json import weight
@@ -15,6 +15,7 @@ from smg_trio.text.tool_forms import Tools, simplified_tools
 if TYPE_CHECKING:
     from smg_trio.api.openai.chat.request import ChatRequest
     from smg_trio.pipeline.models import ServedModel
+    from smg_trio.text.media_marks import MediaMarks
     from smg_trio.text.mistral_chat import MistralChat
 
 MAX_TOOLS_WEIGHT: Final = 2_000_000
@@ -55,8 +56,21 @@ def _compiled(source: str, special_tokens: tuple[tuple[str, str], ...]) -> ChatT
     return template
 
 
-def render_chat(request: ChatRequest, template: ChatTemplate) -> tuple[str, Sequence[str]]:
-    """The prompt text, and what the log should say of it: what was left out, or has no place in the template.
+class Rendered(NamedTuple):
+    """A prompt, and what it was made of.
+
+    Attributes:
+        notes: what the log should say of it: what was left out, or has no place in the template.
+        messages: as the template was given them.
+    """
+
+    prompt: str
+    notes: Sequence[str]
+    messages: Sequence[Mapping[str, Any]]
+
+
+def render_chat(request: ChatRequest, template: ChatTemplate, marks: MediaMarks | None = None) -> Rendered:
+    """The prompt text; `marks` are put where media are, if the template takes only text there.
 
     Raises:
         ClientFault: naming what cannot be rendered.
@@ -65,14 +79,16 @@ def render_chat(request: ChatRequest, template: ChatTemplate) -> tuple[str, Sequ
         request.messages,
         has_tools=bool(request.tools),
         thinking=template.traits.reasoning == "inline" and bool(is_thinking(request, template)),
+        marks=marks,
     )
     notes: list[str] = [*request.notes, *fitted.notes]
     try:
-        return _render(request, template, fitted.messages, request.tools), notes
+        return Rendered(_render(request, template, fitted.messages, request.tools), notes, fitted.messages)
     except InvalidRequest:
         if not request.tools:
             raise
-        return _render_simplified(request, template, fitted.messages), [*notes, _SIMPLIFIED]
+        prompt = _render_simplified(request, template, fitted.messages)
+        return Rendered(prompt, [*notes, _SIMPLIFIED], fitted.messages)
 
 
 def _render_simplified(request: ChatRequest, template: ChatTemplate, messages: Sequence[Mapping[str, Any]]) -> str:

@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from smg_trio.core.errors import ConfigError
+from smg_trio.settings.media import check_media
 from smg_trio.settings.settings import BACKENDS, CONTROL_PLANE_ROLES, Settings, flag_of, options
 
 
@@ -60,6 +61,7 @@ def check_settings(settings: Settings) -> None:
     _check_traces_endpoint(settings.otlp_traces_endpoint)
     _check_positive(settings)
     _check_ranges(settings)
+    check_media(settings)
 
 
 def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
@@ -119,9 +121,13 @@ _ABOVE_0 = [
     "health_success_threshold",
     "health_check_interval_secs",
     "health_check_timeout_secs",
+    "mm_max_pixels",
+    "mm_max_item_bytes",
+    "mm_max_inflight_bytes",
 ]
 _FROM_0 = [
     "tokenizer_cache_l1_max_memory",
+    "mm_cache_bytes",
     "cache_threshold",
     "balance_abs_threshold",
     "eviction_interval_secs",

@@ -16,6 +16,7 @@ from typing import Any
 BACKENDS = ("vllm", "tokenspeed")
 CONTROL_PLANE_ROLES = ("admin", "user")
 LOG_LEVELS = ("debug", "info", "warn", "error")
+MM_FETCH_POLICIES = ("off", "allowlist", "public")
 POLICIES = (
     "least_load",
     "round_robin",
@@ -256,6 +257,51 @@ class Settings:
     reasoning_parser: str | None = _option(
         None, "Reasoning parser. Default: by model name and chat template.", "Model", metavar="NAME"
     )
+    mm_fetch: str = _option(
+        "off", "From where images that a request names by an http or https URL are fetched: from nowhere, from the "
+        "hosts of --mm-fetch-allow, or from any host with a public address. Images in data: URLs are always taken.",
+        "Media", choices=MM_FETCH_POLICIES, metavar="POLICY",
+    )  # fmt: skip
+    mm_fetch_allow: tuple[str, ...] = _option(
+        (), "Hosts that --mm-fetch allowlist fetches from: a host name, *.example.com for all names below "
+        "example.com, each with :PORT where the port is not 80 or 443 (which also holds for --mm-fetch public). "
+        "Redirects must lead to them too.", "Media", metavar="HOST",
+    )  # fmt: skip
+    mm_fetch_private: bool = _option(
+        False, "Hosts of --mm-fetch-allow may have loopback and private addresses: for a media server in your own "
+        "network. Link-local addresses stay refused.", "Media", flags=("--mm-allow-private-media-hosts",),
+    )  # fmt: skip
+    limit_mm: tuple[str, ...] = _option(
+        ("image=16", "video=1"), "Most items of a modality in one request, as image=16,video=1. What is not named "
+        "keeps its default. The engine's own limit is not asked: do not allow more than --limit-mm-per-prompt of "
+        "vLLM.", "Media", metavar="MODALITY=N",
+    )  # fmt: skip
+    mm_max_pixels: int = _option(
+        40_000_000, "Largest image, as width times height before it is resized.", "Media", metavar="PIXELS"
+    )
+    mm_max_item_bytes: int = _option(
+        20 * 1024 * 1024, "Largest image or video as its file is, decoded from base64 or fetched.", "Media",
+        metavar="BYTES",
+    )  # fmt: skip
+    mm_max_inflight_bytes: int = _option(
+        256 * 1024 * 1024, "Media that all requests may hold in memory at once, as files and as pixels. A request that "
+        "finds no room waits a few seconds, then gets 429; one that is larger than this gets 413.", "Media",
+        flags=("--multimodal-max-inflight-bytes",), metavar="BYTES",
+    )  # fmt: skip
+    mm_resize: str = _option(
+        "exact", "How images are resized: exact gives the pixels of vLLM's own front end, byte for byte; fast differs "
+        "by 1 or 2 levels in about 1 % of them and saves time only on photos of many megapixels for models with a "
+        "bilinear filter (Gemma 3, Llama 4).", "Media", choices=("exact", "fast"), metavar="KIND",
+    )  # fmt: skip
+    mm_pixels: str = _option(
+        "auto", "Pixel values that engines are sent: uint8 (the engine normalises them), model (normalised, in the "
+        "model's dtype), or what each engine says that it wants.", "Media", choices=("auto", "uint8", "model"),
+        metavar="FORM",
+    )  # fmt: skip
+    mm_cache_bytes: int = _option(
+        256 * 1024 * 1024, "Memory for processed media, so that the images of a long conversation are not processed "
+        "again for each turn; 0 for none.", "Media", metavar="BYTES",
+    )  # fmt: skip
     host: str = _option("0.0.0.0", "Address to listen on.", "HTTP")  # noqa: S104 - the reference's default
     port: int = _option(30000, "Port to listen on; 0 lets the system choose.", "HTTP")
     max_payload_size: int = _option(64 * 1024 * 1024, "Largest request body in bytes.", "HTTP", metavar="BYTES")

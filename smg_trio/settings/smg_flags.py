@@ -1,16 +1,17 @@
 """Flags of the reference gateway (SMG 1.11 and 1.13) that have no effect here, so that its users' scripts start us.
 
 They concern HTTP and gRPC workers, service discovery, meshes, prefill/decode splits and stores that this gateway does
-not have, or knobs of policies and limits that work differently here. Values are not looked at.
+not have, or knobs of policies and limits that work differently here. Values are not looked at. What only says in other
+words what one of our flags says (`TRANSLATED`) has effect.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from smg_trio.settings.settings import Settings
@@ -19,7 +20,7 @@ NOTE: Final = "No effect; accepted for compatibility with SMG."
 
 _SWITCHES: Final = """
     disable-load-monitoring disable-tokenizer-autoload dp-minimum-tokens-scheduler enable-igw enable-mesh enable-rl
-    enable-wasm epd-disaggregation log-mm-timing mm-allow-private-media-hosts mm-pixel-rdma oracle-external-auth
+    enable-wasm epd-disaggregation log-mm-timing mm-pixel-rdma oracle-external-auth
     pd-disaggregation priority-scheduler-enabled service-discovery tenant-rate-limit-enabled
     tokenizer-cache-enable-l0 tokenizer-cache-enable-l1 trust-tenant-header upstream-http2
 """
@@ -32,8 +33,7 @@ _WITH_VALUE: Final = """
     kv-engine-id-annotation kv-index least-load-default-throughput least-load-kv-pressure-weight
     least-load-max-waiting-requests least-load-mean-prefill-tokens load-monitor-interval max-background-responses
     max-buffered-request-bytes mcp-config-path mesh-advertise-host mesh-host mesh-port mesh-server-name
-    mesh-tls-ca-cert mesh-tls-cert mesh-tls-key mm-allowed-media-domains mm-per-request-image-limit
-    mm-pixel-cache-mb mm-processing model-id-from multimodal-max-inflight-bytes multimodal-shm-min-bytes
+    mesh-tls-ca-cert mesh-tls-cert mesh-tls-key mm-processing model-id-from multimodal-shm-min-bytes
     multimodal-tensor-transport oracle-connect-descriptor oracle-password oracle-pool-max oracle-pool-min
     oracle-pool-timeout-secs oracle-tns-alias oracle-username oracle-wallet-path overlap-decay
     overload-token-usage-threshold parser pd-admission-wait-secs postgres-db-url postgres-op-timeout-secs
@@ -60,6 +60,47 @@ WITH_VALUES: Final = tuple(_WITH_VALUES.split())
 JWT_FLAGS: Final = frozenset({"--jwt-audience", "--jwt-issuer", "--jwt-jwks-uri", "--jwt-role-mapping"})
 
 
+def _as_fetch_allow(domains: str) -> Mapping[str, Any]:
+    return {"mm_fetch": "allowlist", "mm_fetch_allow": [name for name in domains.split(",") if name.strip()]}
+
+
+class Translation(NamedTuple):
+    """A flag of the reference's that stands for settings of ours."""
+
+    metavar: str
+    kind: Callable[[str], Any]
+    settings: Callable[[Any], Mapping[str, Any]]
+    meaning: str
+
+
+TRANSLATED: Final[Mapping[str, Translation]] = {
+    "mm-allowed-media-domains": Translation(
+        "HOSTS", str, _as_fetch_allow, "As --mm-fetch allowlist --mm-fetch-allow HOSTS; separated by commas."
+    ),
+    "mm-per-request-image-limit": Translation(
+        "N", int, lambda most: {"limit_mm": [f"image={most}"]}, "As --limit-mm image=N."
+    ),
+    "mm-pixel-cache-mb": Translation(
+        "N", int, lambda size: {"mm_cache_bytes": size << 20}, "As --mm-cache-bytes, in MiB."
+    ),
+}
+
+
+class _Translated(argparse.Action):
+    """Sets the settings that the flag stands for; `--mm-fetch` itself wins wherever it stands."""
+
+    def __init__(self, *arguments: Any, translation: Translation, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._translation = translation
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        for name, value in self._translation.settings(values).items():
+            if isinstance(value, list):
+                setattr(namespace, name, [*getattr(namespace, name, ()), *value])
+            elif name != "mm_fetch" or not hasattr(namespace, name):
+                setattr(namespace, name, value)
+
+
 class _Noted(argparse.Action):
     """Remembers that the flag was given, under its own name."""
 
@@ -83,6 +124,17 @@ def add_smg_flags(parser: argparse.ArgumentParser, prefix: str = "") -> None:
                 default=argparse.SUPPRESS,
                 help=argparse.SUPPRESS,
             )
+    for name, translation in TRANSLATED.items():
+        group.add_argument(
+            f"--{prefix}{name}",
+            action=_Translated,
+            translation=translation,
+            type=translation.kind,
+            metavar=translation.metavar,
+            dest="smg_translated",
+            default=argparse.SUPPRESS,
+            help=translation.meaning,
+        )
 
 
 def given_smg_flags(parsed: argparse.Namespace, prefix: str = "") -> list[str]:

@@ -35,6 +35,7 @@ from smg_trio.text.tool_forms import fit_tools
 if TYPE_CHECKING:
     from jinja2.parser import Parser
 
+    from smg_trio.text.media_marks import MediaMarks
     from smg_trio.text.template_traits import TemplateTraits
 
 MAX_RENDERED_CHARS: Final = 16_000_000
@@ -231,14 +232,21 @@ class ChatTemplate:
         toggle = self.thinking_toggle if thinking else None
         return self.render(messages, tools=tools, kwargs=None if toggle is None else {toggle.key: True})
 
-    def fit(self, messages: Sequence[Mapping[str, Any]], *, has_tools: bool = False, thinking: bool = False) -> Fitted:
+    def fit(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        has_tools: bool = False,
+        thinking: bool = False,
+        marks: MediaMarks | None = None,
+    ) -> Fitted:
         """Request messages in the form this template takes, see `conversation.fit`.
 
         Raises:
             InvalidRequest: a content part that cannot be given to a template.
-            UnsupportedFeature: a content part that holds media.
+            UnsupportedContent: media without `marks`.
         """
-        return fit(messages, self.traits, has_tools=has_tools, thinking=thinking)
+        return fit(messages, self.traits, has_tools=has_tools, thinking=thinking, marks=marks)
 
     def fit_tools(self, tools: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
         """Tool definitions in the form this template takes, see `tool_forms.fit_tools`."""

@@ -10,10 +10,19 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from smg_trio.text.message_forms import Message, TextParts, as_content, empty_turn, normalise
+from smg_trio.text.message_forms import (
+    Content,
+    Message,
+    TextParts,
+    as_content,
+    empty_turn,
+    join_contents,
+    normalise,
+)
 from smg_trio.text.tool_turns import fit_tool_turns, has_tool_turns
 
 if TYPE_CHECKING:
+    from smg_trio.text.media_marks import MediaMarks
     from smg_trio.text.template_traits import TemplateTraits
 
 _SYSTEM_ROLES: Final = ("system", "developer")
@@ -45,6 +54,7 @@ def fit(
     *,
     has_tools: bool = False,
     thinking: bool = False,
+    marks: MediaMarks | None = None,
 ) -> Fitted:
     """The conversation as the template takes it; the input is left alone.
 
@@ -53,12 +63,13 @@ def fit(
         traits: the template's.
         has_tools: whether the request offers tools.
         thinking: whether the template's thinking switch is on.
+        marks: for media; None where media cannot be in the prompt.
 
     Raises:
         InvalidRequest: a content part of a kind that is not known; ``param`` says which.
-        UnsupportedFeature: a content part that holds media.
+        UnsupportedContent: media without `marks`.
     """
-    turns = [_form(message, traits, index) for index, message in enumerate(messages)]
+    turns = [_form(message, traits, index, marks) for index, message in enumerate(messages)]
     notes = [Note.TOOLS_DROPPED] if has_tools and not traits.shows_tools else []
     if not traits.developer and any(message["role"] == "developer" for message in messages):
         # As vLLM 0.32 (``renderers/hf.py``) does: all instructions become one system message.
@@ -72,7 +83,7 @@ def fit(
     return Fitted([_with_reasoning(turn, traits, notes) if "reasoning" in turn else turn for turn in turns], notes)
 
 
-def _form(message: Mapping[str, Any], traits: TemplateTraits, index: int) -> Message:
+def _form(message: Mapping[str, Any], traits: TemplateTraits, index: int, marks: MediaMarks | None) -> Message:
     if (
         type(message.get("content")) is str
         and traits.content == "string"
@@ -80,7 +91,7 @@ def _form(message: Mapping[str, Any], traits: TemplateTraits, index: int) -> Mes
         and message["role"] != "developer"
     ):
         return message  # type: ignore[return-value] # most messages; a template cannot change them
-    return normalise(message, traits, f"messages[{index}]")
+    return normalise(message, traits, f"messages[{index}]", marks)
 
 
 # --- system messages --------------------------------------------------------------------------------
@@ -110,8 +121,8 @@ def _split(turns: list[Message]) -> tuple[list[Message], list[Message]]:
     return systems, [turn for turn in turns if turn["role"] not in _SYSTEM_ROLES]
 
 
-def _joined(turns: Sequence[Message]) -> str:
-    return _SEPARATOR.join([text for turn in turns if (text := str(turn["content"]))])
+def _joined(turns: Sequence[Message]) -> Content:
+    return join_contents([turn["content"] for turn in turns], _SEPARATOR)
 
 
 def _fold(turns: list[Message], traits: TemplateTraits) -> list[Message]:
@@ -139,14 +150,14 @@ def _into_first_user(turns: list[Message], traits: TemplateTraits) -> list[Messa
 
 def _into_last_user(turns: list[Message], traits: TemplateTraits) -> list[Message]:
     system, others = turns[0], turns[1:]
-    text = str(system["content"])
+    text = system["content"]
     for index in range(len(others) - 1, -1, -1):
         if others[index]["role"] == "user":
             return [*others[:index], _with_text_before(others[index], text, traits), *others[index + 1 :]]
     return turns
 
 
-def _with_text_before(turn: Message, text: str, traits: TemplateTraits) -> Message:
+def _with_text_before(turn: Message, text: Content, traits: TemplateTraits) -> Message:
     whole = _joined([{"content": text}, turn])
     return {**turn, "content": as_content(whole, turn["role"], traits)}
 

@@ -7,13 +7,15 @@ template wants, for every role; tool-call arguments as mappings where the templa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
+from smg_trio.core.errors import InvalidRequest, UnsupportedContent
 from smg_trio.core.heavy_json import MAX_DEPTH, decode_heavy
+from smg_trio.core.media import MediaPart
 
 if TYPE_CHECKING:
+    from smg_trio.text.media_marks import MediaMarks
     from smg_trio.text.template_traits import TemplateTraits
 
 Message = dict[str, Any]
@@ -25,39 +27,49 @@ _TEXT_KEY_OF_PART: Final[Mapping[str, str]] = {
     "refusal": "refusal",
     "thinking": "thinking",
 }
-_MEDIA_PARTS: Final = frozenset(
-    {
-        "audio_embeds",
-        "audio_url",
-        "file",
-        "image_embeds",
-        "image_url",
-        "input_audio",
-        "input_file",
-        "input_image",
-        "prompt_embeds",
-        "video_embeds",
-        "video_url",
-    }
-)
 
 
 class TextParts(list[dict[str, Any]]):
-    """Content as text parts, which prints as its joined text.
+    """Content as parts, which prints as its joined text.
 
     Some templates loop over parts in one place and print the content as a whole in another; a plain list
     would put Python's notation of it into the prompt there.
+
+    A part may be media (`core.media.MediaPart`), which has no text.
     """
 
     def __str__(self) -> str:
         return "\n".join([part["text"] for part in self if "text" in part])
 
 
-def as_content(text: str | None, role: str, traits: TemplateTraits) -> str | TextParts:
-    """A text as content of a message of that role; None is ``""`` or no parts."""
+def as_content(text: str | TextParts | None, role: str, traits: TemplateTraits) -> str | TextParts:
+    """A text as content of a message of that role; None is ``""`` or no parts. Parts (with media) stay parts."""
+    if isinstance(text, TextParts):
+        return text
     if traits.content == "string" or role in traits.text_roles or role == "tool":
         return text or ""
     return TextParts(() if text is None else [{"type": "text", "text": text}])
+
+
+Content = str | TextParts
+
+
+def has_media(content: Any) -> bool:
+    """Whether content that `normalise` made holds media."""
+    return isinstance(content, TextParts) and any(type(part) is MediaPart for part in content)
+
+
+def join_contents(contents: Sequence[Any], separator: str) -> Content:
+    """Contents as one: a text, or parts where there is media in them; empty ones are left out."""
+    if not any(has_media(content) for content in contents):
+        return separator.join([text for content in contents if (text := str(content))])
+    parts = TextParts()
+    for content in contents:
+        added = content if isinstance(content, TextParts) else [{"type": "text", "text": content}] if content else []
+        if parts and added:
+            parts.append({"type": "text", "text": separator})
+        parts += added
+    return parts
 
 
 def empty_turn(role: str, traits: TemplateTraits) -> Message:
@@ -65,22 +77,25 @@ def empty_turn(role: str, traits: TemplateTraits) -> Message:
     return {"role": role, "content": as_content(traits.empty_turn, role, traits)}
 
 
-def normalise(message: Mapping[str, Any], traits: TemplateTraits, where: str) -> Message:
+def normalise(
+    message: Mapping[str, Any], traits: TemplateTraits, where: str, marks: MediaMarks | None = None
+) -> Message:
     """A message of a request as the template reads it; the input is left alone.
 
     Args:
         message: checked by ``api.openai.chat.messages.parse_messages``.
         traits: the template's.
         where: what refusals call the message.
+        marks: for media that has to be in a text; None where media cannot be in the prompt.
 
     Raises:
         InvalidRequest: a content part of a kind that is not known; ``param`` says which.
-        UnsupportedFeature: a content part that holds media.
+        UnsupportedContent: media without `marks`.
     """
     role = message["role"]
     if role == "developer" and not traits.developer:
         role = "system"
-    seen: Message = {"role": role, "content": _content(message.get("content"), role, traits, where)}
+    seen: Message = {"role": role, "content": _content(message.get("content"), role, traits, where, marks)}
     if role == "assistant":
         _add_what_was_said(seen, message, traits)
     elif role == "tool":
@@ -97,9 +112,17 @@ def normalise(message: Mapping[str, Any], traits: TemplateTraits, where: str) ->
 # --- content -------------------------------------------------------------------------------------
 
 
-def _content(content: Any, role: str, traits: TemplateTraits, where: str) -> str | TextParts:
+def _content(content: Any, role: str, traits: TemplateTraits, where: str, marks: MediaMarks | None) -> str | TextParts:
     if content is None or isinstance(content, str):
         return as_content(content, role, traits)
+    if any(type(part) is MediaPart for part in content):
+        if marks is None:
+            source = next(part.source for part in content if type(part) is MediaPart)
+            problem = f"{source.where}: this model's conversations cannot hold media."
+            raise UnsupportedContent(problem, param=source.where)
+        if marks.in_parts and _reads_parts(role, traits):
+            return _parts(content, where)
+        content = [marks.mark(part.source) if type(part) is MediaPart else part for part in content]
     parts = [_text_of_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
     if traits.content == "string" or role in traits.text_roles or role == "tool":
         return "\n".join([text for text in parts if text])
@@ -108,13 +131,26 @@ def _content(content: Any, role: str, traits: TemplateTraits, where: str) -> str
     return TextParts({"type": "text", "text": text} for text in parts if text is not None)
 
 
+def _reads_parts(role: str, traits: TemplateTraits) -> bool:
+    return traits.content == "openai" and role not in traits.text_roles and role not in traits.one_part_roles
+
+
+def _parts(content: Sequence[Any], where: str) -> TextParts:
+    """Texts and media in their order."""
+    parts = TextParts()
+    for index, part in enumerate(content):
+        if type(part) is MediaPart:
+            parts.append(part)
+        elif (text := _text_of_part(part, f"{where}.content[{index}]")) is not None:
+            parts.append({"type": "text", "text": text})
+    return parts
+
+
 def _text_of_part(part: Any, where: str) -> str | None:
     """The text of a content part; None for one that holds nothing."""
     if isinstance(part, str):
         return part
     kind = part["type"]
-    if kind in _MEDIA_PARTS:
-        raise UnsupportedFeature(f"{where}: content of type '{kind}' is not supported.", param=where)
     key = _TEXT_KEY_OF_PART.get(kind)
     if key is None:
         raise InvalidRequest(

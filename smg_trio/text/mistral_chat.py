@@ -12,17 +12,25 @@ from __future__ import annotations
 
 import hashlib
 import string
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import tokenizers
 
 from smg_trio.core.errors import ConfigError, InvalidRequest
+from smg_trio.core.media import MediaSource
 from smg_trio.text.conversation import fit
+from smg_trio.text.media_marks import MediaMarks
 from smg_trio.text.message_forms import normalise
 from smg_trio.text.template_traits import TemplateTraits
 from smg_trio.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from smg_trio.core.media import Modality
 
 _ID_CHARS: Final = 9
 _ID_ALPHABET: Final = string.ascii_letters + string.digits
@@ -51,10 +59,24 @@ class _LibraryRefusal(Exception):
 
 
 class EncodedChat(NamedTuple):
-    """A conversation as the model sees it: its token ids, and how they read."""
+    """A conversation as the model sees it: its token ids, how they read, and its media in their order."""
 
     token_ids: list[int]
     text: str
+    media: Sequence[MediaSource] = ()
+
+
+@dataclass(slots=True)
+class _Media:
+    """The media of a conversation that is being encoded.
+
+    Attributes:
+        placed: those that have a place in the tokens so far.
+    """
+
+    marks: MediaMarks
+    placeholder_ids: Mapping[Modality, tuple[int, ...]]
+    placed: list[MediaSource] = field(default_factory=list)
 
 
 class MistralLibraryMissing(ConfigError):
@@ -103,11 +125,43 @@ class MistralChat:
             mark for mark, since in _MARKS.items() if self.version >= since and tokenizer.token_id(mark) is not None
         )
         self._thinks = "[THINK]" in self.source
+        self._encoding = threading.local()
 
     def _encode_piece(self, s: str, bos: bool, eos: bool) -> list[int]:
         """In place of the library's own method, with its signature."""
-        ids = self._pieces.encode(s)
+        media: _Media | None = getattr(self._encoding, "media", None)
+        ids = self._pieces.encode(s) if media is None else self._encode_marked(s, media)
         return [*([self._bos] if bos else ()), *ids, *([self._eos] if eos else ())]
+
+    @cached_property
+    def _joint(self) -> str:
+        """What the library puts between two parts that are text; versions differ."""
+        parts = [{"type": "text", "text": word} for word in ("Quince", "Medlar")]
+        media, self._encoding.media = self._encoding.media, None
+        try:
+            ids = self._ids([{"role": "user", "content": parts}], {})
+        finally:
+            self._encoding.media = media
+        return "\n\n" if "Quince\n\nMedlar" in self._tokenizer.decode(ids) else ""
+
+    def _encode_marked(self, text: str, media: _Media) -> list[int]:
+        """A text with marks of media.
+
+        To the library they are texts, which it joins with those beside them; its own images are not joined.
+        """
+        pieces = media.marks.split(text)
+        ids: list[int] = []
+        for place, piece in enumerate(pieces):
+            if isinstance(piece, MediaSource):
+                media.placed.append(piece)
+                ids += media.placeholder_ids[piece.modality]
+                continue
+            if place > 0:
+                piece = piece.removeprefix(self._joint)
+            if place < len(pieces) - 1:
+                piece = piece.removesuffix(self._joint)
+            ids += self._pieces.encode(piece)
+        return ids
 
     def encode(
         self,
@@ -117,6 +171,7 @@ class MistralChat:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         reasoning_effort: str | None = None,
+        placeholder_ids: Mapping[Modality, tuple[int, ...]] | None = None,
     ) -> EncodedChat:
         """The prompt of a conversation.
 
@@ -127,50 +182,71 @@ class MistralChat:
                 the assistant is refused then.
             continue_final_message: end inside the last message, so that the model goes on with it.
             reasoning_effort: passed on to versions that know it.
+            placeholder_ids: what stands for one item of media in the tokens; None where media cannot be in them.
 
         What the library refuses as it was sent is given the order that all versions take: one system text at the front,
         turns of one role together, results behind their calls.
 
         Raises:
             InvalidRequest: the library refuses that too; in its words.
-            UnsupportedFeature: a content part that holds media.
+            UnsupportedContent: a content part that holds media.
         """
         self._check_end(messages, add_generation_prompt, continue_final_message)
+        marks = None if placeholder_ids is None else MediaMarks(in_parts=False)
         more: dict[str, Any] = {"continue_final_message": continue_final_message}
         if tools:
             more["tools"] = [_tool(tool) for tool in tools]
         if reasoning_effort and self.version >= _EFFORT_VERSION:
             more["reasoning_effort"] = reasoning_effort
+        media = None if marks is None else _Media(marks, placeholder_ids or {})
+        self._encoding.media = media
         try:
-            ids = self._ids(self._as_sent(messages), more)
+            ids = self._encoded(messages, more, marks)
+        finally:
+            self._encoding.media = None
+        text = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return EncodedChat(ids, text, () if media is None else media.placed)
+
+    def _encoded(
+        self, messages: Sequence[Mapping[str, Any]], more: Mapping[str, Any], marks: MediaMarks | None
+    ) -> list[int]:
+        try:
+            return self._ids(self._as_sent(messages, marks), more)
         except _LibraryRefusal as refusal:
             # The order of turns, mostly: what the API takes and a chat template is given in another form.
             if not messages:
                 raise InvalidRequest(f"The conversation cannot be encoded: {refusal}", param="messages") from None
             try:
-                ids = self._ids(self._fitted(messages, has_tools=bool(tools)), more)
+                return self._ids(self._fitted(messages, marks, has_tools="tools" in more), more)
             except _LibraryRefusal:
                 message = f"The conversation cannot be encoded: {refusal}"
                 raise InvalidRequest(message, param="messages") from None
-        return EncodedChat(ids, self._tokenizer.decode(ids, skip_special_tokens=False))
 
     def _ids(self, messages: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> list[int]:
+        media: _Media | None = self._encoding.media
+        if media is not None:
+            media.placed.clear()
         try:
             request = self._library.ChatCompletionRequest.from_openai(messages=messages, **more)
             return list(self._encoder.encode_chat_completion(request).tokens)
         except Exception as error:  # noqa: BLE001 - many kinds, AssertionError too, all about this conversation
             raise _LibraryRefusal(_reason(error)) from None
 
-    def _as_sent(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def _as_sent(self, messages: Sequence[Mapping[str, Any]], marks: MediaMarks | None) -> list[dict[str, Any]]:
         """The turns in their order. Raises ClientFault for a content part that cannot be read."""
-        checked = [normalise(message, _AS_SENT, f"messages[{index}]") for index, message in enumerate(messages)]
-        return [self._prepared(message, seen.get("reasoning")) for message, seen in zip(messages, checked, strict=True)]
+        checked = [normalise(message, _AS_SENT, f"messages[{index}]", marks) for index, message in enumerate(messages)]
+        return [
+            self._prepared(message, seen.get("reasoning"), marks)
+            for message, seen in zip(messages, checked, strict=True)
+        ]
 
-    def _fitted(self, messages: Sequence[Mapping[str, Any]], *, has_tools: bool) -> list[dict[str, Any]]:
+    def _fitted(
+        self, messages: Sequence[Mapping[str, Any]], marks: MediaMarks | None, *, has_tools: bool
+    ) -> list[dict[str, Any]]:
         """The turns in the order that all versions take, without answers that say nothing."""
         said = [message for message in messages if message["role"] != "assistant" or _says_something(message)]
-        turns = fit(said, _STRICT_ORDER, has_tools=has_tools).messages
-        return [self._prepared(turn, turn.get("reasoning")) for turn in turns]
+        turns = fit(said, _STRICT_ORDER, has_tools=has_tools, marks=marks).messages
+        return [self._prepared(turn, turn.get("reasoning"), marks) for turn in turns]
 
     def _check_end(self, messages: Sequence[Mapping[str, Any]], prompts: bool, continues: bool) -> None:
         if prompts and continues:
@@ -190,10 +266,11 @@ class MistralChat:
                 "`continue_final_message` needs a last message from the assistant.", param="continue_final_message"
             )
 
-    def _prepared(self, message: Mapping[str, Any], reasoning: Any) -> dict[str, Any]:
+    def _prepared(self, message: Mapping[str, Any], reasoning: Any, marks: MediaMarks | None) -> dict[str, Any]:
         """A message with what the library takes, and nothing that it would have to fetch."""
         role, content = message["role"], message.get("content")
-        seen: dict[str, Any] = {"role": role, "content": content if isinstance(content, str) else self._parts(content)}
+        seen: dict[str, Any] = {"role": role}
+        seen["content"] = content if isinstance(content, str) else self._parts(content, marks)
         if role == "assistant":
             seen["content"] = seen["content"] or None
             if reasoning and self._thinks:
@@ -207,14 +284,14 @@ class MistralChat:
                 seen["name"] = message["name"]
         return seen
 
-    def _parts(self, content: Sequence[Any] | None) -> list[dict[str, Any]]:
-        """Content parts: texts, and reasoning where the tokenizer's version knows it."""
+    def _parts(self, content: Sequence[Any] | None, marks: MediaMarks | None) -> list[dict[str, Any]]:
+        """Content parts: texts, marks, and reasoning where the tokenizer's version knows it."""
         parts: list[dict[str, Any]] = []
         for part in content or ():
             if self._thinks and isinstance(part, Mapping) and part.get("type") == "thinking":
                 parts.append({"type": "thinking", "thinking": part["thinking"]})
             else:
-                parts += normalise({"role": "user", "content": [part]}, _AS_SENT, "messages")["content"]
+                parts += normalise({"role": "user", "content": [part]}, _AS_SENT, "messages", marks)["content"]
         return parts
 
 

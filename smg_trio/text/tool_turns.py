@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.text.message_forms import Message, as_content, empty_turn
+from smg_trio.text.message_forms import Content, Message, TextParts, as_content, empty_turn, has_media
 
 if TYPE_CHECKING:
     from smg_trio.text.template_traits import TemplateTraits
@@ -151,8 +151,7 @@ def _call_turn(turn: Message, calls: Sequence[Message], traits: TemplateTraits) 
 
 def _result(result: Message, call: Message | None, traits: TemplateTraits) -> Message:
     if traits.results == "user":
-        text = f"<tool_response>\n{result['content']}\n</tool_response>"
-        return {"role": "user", "content": as_content(text, "user", traits)}
+        return {"role": "user", "content": as_content(_in_tags(result["content"]), "user", traits)}
     done = dict(result)
     if traits.result_names and call is not None and "name" not in done:
         done["name"] = call["function"]["name"]
@@ -161,6 +160,13 @@ def _result(result: Message, call: Message | None, traits: TemplateTraits) -> Me
     elif traits.call_ids == "short":
         done["tool_call_id"] = _short_id(result.get("tool_call_id") or "")
     return done
+
+
+def _in_tags(content: Content) -> Content:
+    if not has_media(content):
+        return f"<tool_response>\n{content}\n</tool_response>"
+    opening, closing = {"type": "text", "text": "<tool_response>\n"}, {"type": "text", "text": "\n</tool_response>"}
+    return TextParts([opening, *content, closing])
 
 
 def _written_out(each: _Round, traits: TemplateTraits) -> Message:

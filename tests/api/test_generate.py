@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from smg_trio.api.generate import GenerateRequest, parse_generate_request
 from smg_trio.api.generate_answer import GenerateAnswer, GenerateEventWriter, GenerateFold
 from smg_trio.api.sse import DONE
-from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedFeature
+from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedContent
 from smg_trio.core.events import ChoiceFinish, ChoiceUpdate, ContentDelta, TokenLogprob, Usage
 from smg_trio.core.outputs import FinishReason
 from tests.api.openai.updates import completion_updates, payloads, strict_json
@@ -109,10 +109,45 @@ def test_refusals_name_the_parameter(fields: dict[str, Any], param: str) -> None
     assert caught.value.param == param
 
 
-def test_media_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeature) as caught:
-        parse(image_data="x")
-    assert caught.value.param == "image_data"
+@pytest.mark.parametrize("name", ["audio_data", "video_data", "input_embeds"])
+def test_media_that_are_not_read_are_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedContent) as caught:
+        parse(**{name: "x"})
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "found"),
+    [
+        ("a", "AA==", [[("AA==", True, "image_data")]]),
+        ("a", ["data:,", {"url": "http://x"}],
+         [[("data:,", False, "image_data[0]"), ("http://x", False, "image_data[1]")]]),
+        ("a", [["AA=="]], [[("AA==", True, "image_data[0][0]")]]),
+        (["a", "b", "c"], ["AA==", None, ["B", "C"]],
+         [[("AA==", True, "image_data[0]")], [], [("B", True, "image_data[2][0]"), ("C", True, "image_data[2][1]")]]),
+    ],
+)  # fmt: skip
+def test_image_data_belongs_to_its_prompt(text: Any, data: Any, found: Any) -> None:
+    media = parse(text=text, image_data=data).completion.media
+    seen = [[(source.location, source.bare_base64, source.where) for source in each] for each in media]
+    assert seen == found
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "param"),
+    [
+        (["a", "b"], "AA==", "image_data"),
+        (["a", "b"], ["AA=="], "image_data"),
+        ("a", [[], []], "image_data"),
+        ("a", [5], "image_data[0]"),
+        ("a", [""], "image_data[0]"),
+        ("a", {"data": "x"}, "image_data"),
+    ],
+)
+def test_image_data_of_another_shape_is_refused(text: Any, data: Any, param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(text=text, image_data=data)
+    assert caught.value.param == param
 
 
 def test_an_answer_is_a_list_in_the_reference_shape() -> None:

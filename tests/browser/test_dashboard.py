@@ -14,6 +14,7 @@ from smg_trio.testing.commands import EngineRequest
 from smg_trio.testing.script import Script
 from tests.e2e.answers import TOOLS, spelt
 from tests.e2e.harness import COUNTING, ENDLESS, HELLO, PATIENCE_S, Bench, chat_body, open_gateway
+from tests.e2e.media.vision import BLUE, RED, encoded, open_vision_gateway
 from tests.ports import lasting_port
 
 from .conftest import Show, keep_picture
@@ -125,6 +126,48 @@ async def test_a_chat_shows_text_thought_and_tool_calls_apart(tmp_path: Path, sh
         assert '{"degrees": 3}' in decoded
         assert "Be short." in decoded
         assert first.max_tokens == 300
+
+
+DROP = """([selector, encoded]) => {
+  const bytes = Uint8Array.from(atob(encoded), (char) => char.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], "dropped.png", { type: "image/png" }));
+  const target = document.querySelector(selector);
+  const [name, field] = NAME === "paste" ? ["clipboardData", ClipboardEvent] : ["dataTransfer", DragEvent];
+  target.dispatchEvent(new field(NAME, { bubbles: true, cancelable: true, [name]: transfer }));
+}"""
+
+
+async def test_a_chat_takes_pictures_by_choice_drop_and_paste(tmp_path: Path, show: Show) -> None:
+    def scene(page: Page) -> None:
+        wait_count(page.locator("#chat-model option"), 1)
+        waiting = page.locator("#chat-pictures img")
+        page.set_input_files("#chat-file", {"name": "red.png", "mimeType": "image/png", "buffer": RED})
+        wait_count(waiting, 1)
+        page.evaluate(DROP.replace("NAME", '"drop"'), ["#chat-form", encoded(BLUE)])
+        wait_count(waiting, 2)
+        page.evaluate(DROP.replace("NAME", '"paste"'), ["#chat-input", encoded(RED)])
+        wait_count(waiting, 3)
+        keep_picture(page, "chat-pictures")
+        page.get_by_role("button", name="Remove picture 3").click()
+        wait_count(waiting, 2)
+        page.fill("#chat-input", "Which is red?")
+        page.click("#chat-send")
+        wait_count(waiting, 0)
+        wait_count(page.locator(".message.user img"), 2)
+        wait_text(page.locator(".message.assistant .text").nth(1), "Hello world")
+        keep_picture(page, "chat-pictures-sent")
+        # What is refused is given back, to be sent again.
+        page.set_input_files("#chat-file", {"name": "none.png", "mimeType": "image/png", "buffer": b"none"})
+        wait_count(waiting, 1)
+        page.click("#chat-send")
+        wait_text(page.locator(".message.assistant .problem").nth(1), "messages[2].content[0]")
+        wait_count(waiting, 1)
+
+    async with open_vision_gateway(tmp_path, HELLO) as bench:
+        await show(bench.base_url, scene, allowed=("400 (Bad Request)",))
+        [request] = bench.engine.received
+        assert len(request.sight.pictures) == 2
 
 
 async def test_an_answer_can_be_stopped_and_a_failure_is_said(tmp_path: Path, show: Show) -> None:

@@ -90,6 +90,13 @@ def embedding() -> Iterator[Served]:
         yield served
 
 
+@pytest.fixture(scope="session")
+def seeing() -> Iterator[Served]:
+    """A gateway whose engine takes pictures, and says what it saw (`server`)."""
+    with serving("see") as served:
+        yield served
+
+
 def run_command(command: list[str], directory: Path, **environment: str) -> str:
     """Run a client's command line to its end, which must be a good one; returns what it printed."""
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "OPENAI_API_KEY": "none"}

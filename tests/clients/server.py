@@ -1,4 +1,4 @@
-"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [embed | FILE.jinja]``.
+"""A gateway in a process of its own for clients to talk to: ``python -m tests.clients.server [OPTION]``.
 
 It prints its URL and runs until its stdin closes. Behind it is a fake engine without weights that does what the last
 user turn of its prompt tells it to, line by line:
@@ -7,9 +7,10 @@ user turn of its prompt tells it to, line by line:
     Say: what it answers             text, until the end of the line
     Call: get_weather {"city": "X"}  a tool call
 
-A tool's result it answers with ``The tool says: …``, everything else with ``You said: …``. With ``embed`` it is an
-engine that was started for embeddings; with a chat template its prompts are made with that, and a result is answered
-with the last words of the prompt, since the engine knows no turns of other templates.
+A tool's result it answers with ``The tool says: …``, everything else with ``You said: …``. OPTION may be ``embed``: an
+engine that was started for embeddings; ``see``: one that takes pictures, and says of each what it saw; or a file with a
+chat template, with which prompts are made then, and a result is answered with the last words of the prompt, since the
+engine knows no turns of other templates.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from smg_trio.testing.demo import DEMO_MODEL
 from smg_trio.testing.script import Script, text_script
 from smg_trio.text.model_files import ModelText, load_model_text
 from tests.e2e.harness import open_gateway
+from tests.e2e.media.vision import open_vision_gateway
 
 WINDOW = 131072
 _TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", re.DOTALL)
@@ -82,8 +84,26 @@ def obedient(text: ModelText, answer: Callable[[str], str]) -> Callable[[EngineR
     return choose
 
 
+async def serve_pictures() -> None:
+    """Run until stdin closes, with a model that takes pictures."""
+    with tempfile.TemporaryDirectory(prefix="smg-clients-") as directory:
+        async with open_vision_gateway(Path(directory)) as bench:
+            text = bench.gateway.catalog.find("").text
+
+            def see(request: EngineRequest) -> Script:
+                said = "Seen: " + " ".join([picture.digest for picture in request.sight.pictures])
+                return text_script(text.tokenizer.encode(said), eos_token_id=text.eos_token_ids[0])
+
+            bench.say(see)
+            print(bench.base_url, bench.model.directory, flush=True)
+            await trio.to_thread.run_sync(sys.stdin.read)
+
+
 async def serve(option: str = "") -> None:
     """Run until stdin closes."""
+    if option == "see":
+        await serve_pictures()
+        return
     text = await trio.to_thread.run_sync(load_model_text, DEMO_MODEL)
     engine: dict[str, Any] = {"step_time_s": 0.0005, "max_model_len": WINDOW}
     template = option if option.endswith(".jinja") else None

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.media.vision import BLUE, BLUE_TOKENS, RED, RED_TOKENS, data_url, encoded
+
 from .conftest import Served
 
 anthropic = pytest.importorskip("anthropic", reason="the anthropic client is not installed")
@@ -153,3 +155,29 @@ async def test_faults_are_its_own_exceptions(served: Served) -> None:
                 tool_choice={"type": "tool", "name": "other"},
                 messages=ask("x"),
             )
+
+
+async def test_pictures_are_sent_in_turns_and_in_results(seeing: Served) -> None:
+    def picture(data: bytes) -> Any:
+        source = {"type": "base64", "media_type": "image/png", "data": encoded(data)}
+        return {"type": "image", "source": source}
+
+    async with client(seeing) as api:
+
+        async def said(*messages: Any) -> str:
+            answer = await api.messages.create(model=seeing.model, max_tokens=64, messages=messages)
+            assert answer.usage.input_tokens > 0
+            return str(answer.content[0].text)
+
+        both = [picture(RED), {"type": "text", "text": "and"}, picture(BLUE)]
+        _, red, blue = (await said({"role": "user", "content": both})).split()
+        assert red != blue
+        linked: Any = {"type": "image", "source": {"type": "url", "url": data_url(BLUE)}}
+        assert await said({"role": "user", "content": [linked]}) == f"Seen: {blue}"
+        use = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "t", "content": [picture(RED)]}
+        turns = ask("Look."), {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}
+        assert await said(*turns[0], *turns[1:]) == f"Seen: {red}"
+        counted = await api.messages.count_tokens(model=seeing.model, messages=[{"role": "user", "content": both}])
+        plain = await api.messages.count_tokens(model=seeing.model, messages=ask("and"))
+        assert counted.input_tokens - plain.input_tokens == RED_TOKENS + BLUE_TOKENS + 4

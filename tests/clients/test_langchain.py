@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.e2e.media.vision import BLUE, RED, data_url, encoded
+
 from .conftest import Served
 
 langchain_openai = pytest.importorskip("langchain_openai", reason="langchain-openai is not installed")
@@ -112,3 +114,15 @@ def test_embeddings_of_ids_are_read(embedding: Served) -> None:
     first, second = embeddings.embed_documents(["hi", "there"])
     assert len(first) == len(second) == 16
     assert embeddings.embed_query("hi") == pytest.approx(first, abs=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pictures_are_sent(seeing: Served, family: str) -> None:
+    """In LangChain's own form of parts, which it turns into each API's; and in OpenAI's, as most programs have it."""
+    chat = model(seeing, family)
+    red, blue = ({"type": "image", "base64": encoded(data), "mime_type": "image/png"} for data in (RED, BLUE))
+    text = {"type": "text", "text": "Which is red?"}
+    _, first, second = chat.invoke([messages.HumanMessage([text, red, blue])]).text.split()
+    assert first != second
+    linked = {"type": "image_url", "image_url": {"url": data_url(BLUE)}}
+    assert chat.invoke([messages.HumanMessage([linked, text])]).text == f"Seen: {second}"

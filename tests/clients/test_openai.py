@@ -10,6 +10,8 @@ import anyio
 import pytest
 import trio
 
+from tests.e2e.media.vision import BLUE, RED, data_url
+
 from .conftest import Served
 
 openai = pytest.importorskip("openai", reason="the openai client is not installed")
@@ -228,3 +230,32 @@ async def test_embeddings_are_read_as_numbers_and_base64(embedding: Served) -> N
         packed = await api.embeddings.create(model=embedding.model, input=["hi", "ho"])
     for one, other in zip(plain.data, packed.data, strict=True):
         assert one.embedding == pytest.approx(other.embedding, abs=1e-6)
+
+
+async def test_pictures_are_sent_with_chats_and_responses(seeing: Served) -> None:
+    red, blue = data_url(RED), data_url(BLUE)
+    async with client(seeing) as api:
+        parts: Any = [
+            {"type": "text", "text": "Which is red?"},
+            {"type": "image_url", "image_url": {"url": red, "detail": "low"}},
+            {"type": "image_url", "image_url": {"url": blue}},
+        ]
+        answer = await api.chat.completions.create(model=seeing.model, messages=[{"role": "user", "content": parts}])
+        said = answer.choices[0].message.content
+        _, first, second = said.split()
+        assert first != second
+        stream = await api.chat.completions.create(
+            model=seeing.model, messages=[{"role": "user", "content": parts}], stream=True
+        )
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]) == said
+        content: Any = [{"type": "input_image", "detail": "auto", "image_url": blue}]
+        response = await api.responses.create(model=seeing.model, input=[{"role": "user", "content": content}])
+        assert response.output_text == f"Seen: {second}"
+        later = await api.responses.create(model=seeing.model, input="?", previous_response_id=response.id)
+        assert later.output_text == f"Seen: {second}"
+        output: Any = [
+            {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "image_url": red}]},
+        ]
+        response = await api.responses.create(model=seeing.model, input=output)
+        assert response.output_text == f"Seen: {first}"

@@ -218,6 +218,7 @@ async def open_gateway(
     engine: dict[str, Any] | None = None,
     model_defaults: dict[str, object] | None = None,
     model_config: dict[str, object] | None = None,
+    model_files: dict[str, str] | None = None,
     connect: bool = True,
     http2: bool = False,
     **settings: Any,
@@ -234,6 +235,7 @@ async def open_gateway(
         engine: options of the engines.
         model_defaults: entries of the model's own generation_config.json.
         model_config: entries of its config.json.
+        model_files: texts of further files of the model, or in place of its own.
         connect: whether engines are started and waited for.
         http2: whether the client speaks HTTP/2, and nothing else.
         settings: of the gateway.
@@ -246,6 +248,8 @@ async def open_gateway(
         config=model_config,
         special_tokens=special_tokens,
     )
+    for name, content in (model_files or {}).items():
+        (model.directory / name).write_text(content)
     urls = [worker_url(tmp_path, f"w{index}-") for index in range(workers)]
     defaults: dict[str, Any] = {
         "protocol": protocol,

@@ -23,6 +23,7 @@ from tests.interop.processes import Engine, Process, start_api_server, start_gat
 from tests.ports import lasting_port
 
 PYTHON = "SMG_TRIO_INTEROP_PYTHON"
+VISION = "SMG_TRIO_INTEROP_VISION"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -58,6 +59,15 @@ def vllm_python() -> str:
     if not python:
         pytest.skip(f"{PYTHON} names no python with vLLM (scripts/interop_env.py makes one)")
     return python
+
+
+@pytest.fixture(scope="session")
+def vision_packages() -> Path:
+    """What an engine with pictures needs besides its environment."""
+    packages = os.environ.get(VISION)
+    if not packages:
+        pytest.skip(f"{VISION} names no directory with torchvision (scripts/interop_env.py --vision makes one)")
+    return Path(packages)
 
 
 @pytest.fixture(scope="session")

@@ -171,10 +171,24 @@ class Engine:
         handshake_port: where it dials in.
         log: file that takes the output of all its processes.
         ranks: data-parallel ranks, each an EngineCore of its own below one launcher.
+        packages: a directory of packages to find before its own.
+        flags: more of its command line.
     """
 
-    def __init__(self, python: str, model: Path, handshake_port: int, log: Path, ranks: int = 1) -> None:
+    def __init__(
+        self,
+        python: str,
+        model: Path,
+        handshake_port: int,
+        log: Path,
+        ranks: int = 1,
+        *,
+        packages: Path | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         self._arguments = (python, model, handshake_port, log, ranks)
+        self._packages = packages
+        self._flags = flags
         self.process = self._start()
 
     def _start(self) -> Process:
@@ -184,7 +198,9 @@ class Engine:
         command += ["--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(port)]
         # The handshake is logged at this level only.
         env = QUIET_CPU | ONE_PROCESS | {"VLLM_LOGGING_LEVEL": "DEBUG"}
-        return Process("the headless engine", [*command, *ONE_PROCESS_FLAGS], log, env)
+        if self._packages is not None:
+            env["PYTHONPATH"] = str(self._packages)
+        return Process("the headless engine", [*command, *ONE_PROCESS_FLAGS, *self._flags], log, env)
 
     def core_pid(self) -> int:
         """Process id of the EngineCore, the process that talks to the gateway."""
@@ -201,20 +217,41 @@ class Engine:
         self.process = self._start()
 
 
-def start_api_server(python: str, model: Path, port: int, log: Path) -> Process:
-    """Start vLLM's own API server with an engine of its own."""
+def start_api_server(
+    python: str,
+    model: Path,
+    port: int,
+    log: Path,
+    *,
+    chat_template: Path | None = CHAT_TEMPLATE,
+    packages: Path | None = None,
+    flags: Sequence[str] = (),
+) -> Process:
+    """Start vLLM's own API server with an engine of its own; see `Engine` for `packages` and `flags`."""
     command = [python, "-m", "vllm.entrypoints.cli.main", "serve", str(model), *MODEL_FLAGS]
-    command += ["--chat-template", str(CHAT_TEMPLATE), "--enable-prompt-tokens-details"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
-    return Process("vLLM's own API server", command, log, QUIET_CPU)
+    command += ["--enable-prompt-tokens-details", "--host", "127.0.0.1", "--port", str(port), *flags]
+    if chat_template is not None:
+        command += ["--chat-template", str(chat_template)]
+    env = QUIET_CPU if packages is None else QUIET_CPU | {"PYTHONPATH": str(packages)}
+    return Process("vLLM's own API server", command, log, env)
 
 
 def start_gateway(
-    model: Path, url: str, port: int, metrics_port: int, log: Path, *, engine_count: int = 1, backend: str = "vllm"
+    model: Path,
+    url: str,
+    port: int,
+    metrics_port: int,
+    log: Path,
+    *,
+    engine_count: int = 1,
+    backend: str = "vllm",
+    chat_template: Path | None = CHAT_TEMPLATE,
 ) -> Process:
     """Start the gateway with one worker of that many engines."""
     command = [sys.executable, "-m", "smg_trio", "launch", "--worker-urls", url, "--backend", backend]
-    command += ["--model-path", str(model), "--served-model-name", MODEL, "--chat-template", str(CHAT_TEMPLATE)]
+    command += ["--model-path", str(model), "--served-model-name", MODEL]
+    if chat_template is not None:
+        command += ["--chat-template", str(chat_template)]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
     command += ["--zmq-engine-count", str(engine_count)]

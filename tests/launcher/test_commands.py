@@ -217,3 +217,15 @@ def test_a_directory_may_be_called_like_a_revision(tmp_path: Path, monkeypatch: 
     Path("models/m@v1").mkdir(parents=True)
     plan = plan_serve(parse_serve(["--model", "models/m@v1"], {}), {"SMG_ZMQ_SOCKET_DIR": str(tmp_path)})
     assert "models/m@v1" in plan.commands[0].words
+
+
+def test_the_gateways_limits_of_media_are_the_engines_unless_these_have_their_own() -> None:
+    [command] = plan_engines(options("--limit-mm", "image=4"), [31000], DIRECTORY, {})
+    words = list(command.words)
+    assert words[words.index("--limit-mm-per-prompt") + 1] == '{"image":4,"video":1,"audio":0}'
+    own = options("--limit-mm", "image=4", "--limit-mm-per-prompt", '{"image":8}')
+    [command] = plan_engines(own, [31000], DIRECTORY, {})
+    assert list(command.words).count("--limit-mm-per-prompt") == 1
+    assert own.given["limit_mm"] == ("image=4",)
+    [command] = plan_engines(options(), [31000], DIRECTORY, {})
+    assert "--limit-mm-per-prompt" not in command.words

@@ -236,3 +236,24 @@ def test_the_gateway_s_file_is_named_without_taking_the_engine_s() -> None:
     assert serve.engine_words[-2:] == ("--config", "engine.yaml")
     assert parse("--backend", "tokenspeed", "--config", "gateway.toml").config == "gateway.toml"
     assert parse().config is None
+
+
+@pytest.mark.parametrize(
+    ("words", "limits"),
+    [
+        (["--limit-mm-per-prompt", '{"image": 4}'], ("image=4",)),
+        (['--limit_mm_per_prompt={"image": {"count": 2, "width": 512}, "video": 0}'], ("image=2", "video=0")),
+        (["--limit-mm-per-prompt.image", "3", "--limit-mm-per-prompt.video=2"], ("image=3", "video=2")),
+        (["--", "--limit-mm-per-prompt", '{"vision_chunk": 4, "image": 1}'], ("image=1",)),
+    ],
+)
+def test_the_engines_limits_of_media_are_the_gateways_too(words: list[str], limits: tuple[str, ...]) -> None:
+    serve = parse(*words)
+    assert settings_of(serve, ["ipc:///s/engine-31000"]).limit_mm == limits
+    assert [word for word in words if word != "--"] == list(serve.engine_words)[2:], "the engine is told as before"
+
+
+@pytest.mark.parametrize("value", ["image=4", "{", '{"image": "many"}'])
+def test_limits_of_media_that_cannot_be_read_are_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="--limit-mm-per-prompt"):
+        parse("--limit-mm-per-prompt", value)

@@ -14,7 +14,8 @@ import yaml
 
 from smg_trio.core.errors import EngineDead
 from smg_trio.testing.notation import parse_script
-from tests.e2e.harness import HELLO, MODEL, open_gateway
+from tests.e2e.harness import HELLO, MODEL
+from tests.e2e.media.vision import RED, image, open_vision_gateway, user
 from tests.e2e.scrape import scrape
 
 from .material import ALERTS, DASHBOARD, OPS, ROOT, SCRAPED_LABELS, panel_queries, panels, selectors
@@ -23,8 +24,9 @@ QUERIES = [*panel_queries(), *((rule["alert"], rule["expr"]) for rule in ALERTS)
 
 
 async def test_every_metric_and_label_that_is_asked_for_is_shown(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO) as bench:
-        await bench.chat()
+    async with open_vision_gateway(tmp_path, HELLO) as bench:
+        await bench.chat(messages=user(image(RED), image(RED)))
+        await bench.chat(messages=user(image(b"none")))
         # What only trouble makes: a failure that is tried again, and is one again.
         failing = parse_script("E[] fin=error", bench.model.id_of)
         bench.engine.choose_script = lambda request: failing

@@ -33,7 +33,7 @@ def collected(name: str) -> ChatTemplate:
 def lost(template: ChatTemplate, history: History) -> list[str]:
     """What is not in the prompt and should be."""
     request = history.request()
-    prompt, _ = render_chat(request, template)
+    prompt = render_chat(request, template).prompt
     wanted = [*history.texts, *history.calls]
     shows_reasoning = template.traits.reasoning in ("reasoning_content", "thinking", "parts")
     if shows_reasoning and is_thinking(request, template) is not False:
@@ -51,7 +51,7 @@ def test_nothing_is_refused_or_lost(name: str) -> None:
 def test_no_prompt_shows_how_this_program_keeps_its_data(name: str) -> None:
     template = collected(name)
     for label, history in HISTORIES.items():
-        prompt, _ = render_chat(history.request(), template)
+        prompt = render_chat(history.request(), template).prompt
         assert "{'type': 'text'" not in prompt, label
         assert "separates" not in prompt, label
 

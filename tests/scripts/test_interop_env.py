@@ -11,6 +11,7 @@ import pytest
 from scripts.interop_env import (
     Environment,
     InteropEnvError,
+    add_vision,
     inspect,
     interpreter_of,
     main,
@@ -68,3 +69,16 @@ def test_a_python_that_does_not_run_is_reported(tmp_path: Path) -> None:
     broken.write_text("not a program")
     with pytest.raises(InteropEnvError, match="Permission denied"):
         inspect(str(broken))
+
+
+def test_a_torchvision_is_rid_of_what_keeps_it_from_loading(tmp_path: Path) -> None:
+    """One that is there already: nothing is installed, so the python need not run."""
+    registrations = tmp_path / "torchvision" / "_meta_registrations.py"
+    registrations.parent.mkdir()
+    kept = "import torch\n\n\ndef meta_nms(dets):\n    return dets\n"
+    registrations.write_text(kept.replace("def ", '@torch.library.register_fake("torchvision::nms")\ndef '))
+    for _ in range(2):
+        add_vision("no-python", tmp_path)
+        assert registrations.read_text() == kept
+    with pytest.raises(InteropEnvError):
+        add_vision("no-python", tmp_path / "other")

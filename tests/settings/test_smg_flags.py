@@ -8,16 +8,18 @@ import pytest
 
 from smg_trio.cli.main import make_parser
 from smg_trio.launcher.serve_options import parse_serve
-from smg_trio.settings.settings import Settings
+from smg_trio.settings.settings import Settings, options
 from smg_trio.settings.smg_flags import (
     NOTE,
     SWITCHES,
+    TRANSLATED,
     WITH_VALUE,
     WITH_VALUES,
     add_smg_flags,
     given_smg_flags,
     settings_with,
 )
+from smg_trio.settings.sources import defaults, layer_of_flags, merged, settings_of
 
 LINES = (Path(__file__).parent / "flags-smg-1.13.0.txt").read_text(encoding="utf-8").splitlines()
 """Each flag of SMG 1.13's ``launch`` (those of 1.11 are among them) with a value; ``LIST``: it takes several."""
@@ -75,3 +77,47 @@ def test_keys_by_jwt_leave_the_control_plane_closed() -> None:
     assert "--control-plane-api-keys" in notes[1]
     own = Settings(control_plane_api_keys=("a:b:admin:c",))
     assert settings_with(own, ["--jwt-issuer"])[0] == own
+
+
+TRANSLATIONS: list[tuple[str, dict[str, object]]] = [
+    ("--mm-allowed-media-domains a.example,b.example", {
+        "mm_fetch": "allowlist", "mm_fetch_allow": ("a.example", "b.example"),
+    }),
+    ("--mm-fetch public --mm-allowed-media-domains a.example", {
+        "mm_fetch": "public", "mm_fetch_allow": ("a.example",),
+    }),
+    ("--mm-allowed-media-domains a.example --mm-fetch off", {"mm_fetch": "off", "mm_fetch_allow": ("a.example",)}),
+    ("--mm-fetch-allow b.example --mm-allowed-media-domains a.example", {
+        "mm_fetch": "allowlist", "mm_fetch_allow": ("b.example", "a.example"),
+    }),
+    ("--mm-per-request-image-limit 4", {"limit_mm": ("image=4",)}),
+    ("--limit-mm video=2 --mm-per-request-image-limit 4", {"limit_mm": ("video=2", "image=4")}),
+    ("--mm-pixel-cache-mb 3", {"mm_cache_bytes": 3 << 20}),
+    ("--multimodal-max-inflight-bytes 2048", {"mm_max_inflight_bytes": 2048}),
+    ("--mm-allow-private-media-hosts", {"mm_fetch_private": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "expected"), TRANSLATIONS)
+def test_what_ours_say_in_other_words_has_effect(line: str, expected: dict[str, object]) -> None:
+    parsed = make_parser().parse_args(["launch", *line.split()])
+    settings = settings_of(merged(defaults(), layer_of_flags(vars(parsed))))
+    assert settings == Settings(**expected)  # type: ignore[arg-type]
+    assert given_smg_flags(parsed) == []
+    serve = parse_serve(["--model", "m", *line.replace("--", "--router-").split()], {})
+    assert {name: sourced.value for name, sourced in layer_of_flags(serve.given).items()} == {
+        "model_path": "m",
+        **expected,
+    }
+
+
+def test_a_translated_number_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        make_parser().parse_args(["launch", "--mm-per-request-image-limit", "many"])
+    assert "--mm-per-request-image-limit: invalid int value: 'many'" in capsys.readouterr().err
+
+
+def test_every_translation_sets_what_there_is() -> None:
+    fields = {option.name for option in options()}
+    for translation in TRANSLATED.values():
+        assert set(translation.settings(translation.kind("1"))) <= fields

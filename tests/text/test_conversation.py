@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from smg_trio.core.errors import InvalidRequest, UnsupportedFeature
+from smg_trio.core.errors import InvalidRequest, UnsupportedContent
+from smg_trio.core.media import MediaPart, MediaSource
 from smg_trio.text.conversation import Note, fit
 from smg_trio.text.template_traits import TemplateTraits
 from smg_trio.text.tool_forms import fit_tools
@@ -93,9 +94,10 @@ class TestContent:
         assert caught.value.param == param
         assert param in caught.value.message
 
-    def test_media_parts_are_an_unsupported_feature(self) -> None:
-        with pytest.raises(UnsupportedFeature) as caught:
-            one({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]})
+    def test_media_are_refused_where_the_prompt_cannot_hold_them(self) -> None:
+        picture = MediaPart(MediaSource("image", "data:,", "messages[0].content[0]"))
+        with pytest.raises(UnsupportedContent) as caught:
+            one({"role": "user", "content": [picture]})
         assert caught.value.param == "messages[0].content[0]"
 
 

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smg_trio.api.openai.chat.messages import parse_messages
-from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedFeature
+from smg_trio.core.errors import ConfigError, InvalidRequest, UnsupportedContent, UnsupportedFeature
+from smg_trio.core.media import MediaPart, MediaSource
 from smg_trio.text.chat_template import ChatTemplate
 from smg_trio.text.mistral_chat import MistralChat
 from smg_trio.text.model_files import load_model_text
@@ -152,10 +153,29 @@ def test_orders_that_only_the_library_refuses_are_fitted(name: str, messages: li
         assert (message["content"] or "") in text
 
 
-def test_pictures_are_refused_and_never_fetched() -> None:
-    picture = {"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/x.png"}}
-    with pytest.raises(UnsupportedFeature):
-        chat_of("tekken-v13").encode([{"role": "user", "content": [picture]}])
+PICTURE = MediaPart(MediaSource("image", "http://127.0.0.1:9/x.png", "messages[0].content[1]"))
+
+
+def test_pictures_are_refused_where_the_model_takes_none_and_never_fetched() -> None:
+    with pytest.raises(UnsupportedContent):
+        chat_of("tekken-v13").encode([{"role": "user", "content": [PICTURE]}])
+
+
+@pytest.mark.parametrize("name", [name for name in VERSIONS if name not in ("mistral-v1", "mistral-v2")])
+def test_pictures_stand_between_the_texts_as_the_librarys_own_do(name: str) -> None:
+    """Which encodes the texts around an image each by itself (``InstructTokenizerV3.encode_user_content``)."""
+    chat, texts = chat_of(name), ["Look\n\n", "\n\nand here", ""]
+    parts = [{"type": "text", "text": text} for text in texts]
+    message = {"role": "user", "content": [parts[0], PICTURE, parts[1], PICTURE, PICTURE]}
+    encoded = chat.encode([message], placeholder_ids={"image": (10, 11)})
+    assert encoded.media == [PICTURE.source] * 3
+    around = chat.encode([{"role": "user", "content": "Z"}]).token_ids
+    *_, letter = chat._pieces.encode("Z")
+    at = around.index(letter)
+    before = around[: at + 1 - len(chat._pieces.encode("Z"))]
+    look, here = (chat._pieces.encode(text) for text in texts[:2])
+    inner = [*look, 10, 11, *here, 10, 11, 10, 11]
+    assert encoded.token_ids == [*before, *inner, *around[at + 1 :]]
 
 
 JSON_VALUE = st.recursive(

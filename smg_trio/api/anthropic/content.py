@@ -2,7 +2,7 @@
 
 The messages that come out are those that vLLM 0.32 (``entrypoints/anthropic/serving.py``) makes, so that both render
 the same prompt. Besides, documents of plain text and search results are read as text, and so is what tools on
-Anthropic's servers did. Media is refused.
+Anthropic's servers did. Images stay at their place, in tool results too (vLLM moves those behind the result).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from smg_trio.api.anthropic.server_blocks import SERVER_CALLS, SERVER_RESULTS, server_result_text
 from smg_trio.api.anthropic.tools import ToolChange, parse_tool_change
+from smg_trio.api.media import read_source
 from smg_trio.api.parameters.fields import array, describe, filled_string, mapping, one_of, refuse, string, take
 from smg_trio.core.errors import UnsupportedFeature
+from smg_trio.core.media import MediaPart
 
 if TYPE_CHECKING:
     from smg_trio.api.openai.chat.messages import Message
@@ -61,7 +63,8 @@ class _Turn:
         if self.calls:
             message["tool_calls"] = self.calls
         if self.parts:
-            message["content"] = self.parts[0]["text"] if len(self.parts) == 1 else self.parts
+            is_text = len(self.parts) == 1 and type(self.parts[0]) is not MediaPart
+            message["content"] = self.parts[0]["text"] if is_text else self.parts
         has_news = len(message) > 1 or (self.role == "assistant" and not self.results and not self.done)
         return [*self.done, *self.results, *([message] if has_news else ())]
 
@@ -105,7 +108,7 @@ def parse_turns(value: Any, param: str = "messages") -> Conversation:
 
     Raises:
         InvalidRequest: naming the message or block.
-        UnsupportedFeature: for media.
+        UnsupportedFeature: for media other than images.
     """
     if value is None:
         raise refuse(param, "is required")
@@ -166,6 +169,10 @@ def _read_text(block: Block, param: str, turn: _Turn) -> None:
         turn.parts.append({"type": "text", "text": text})
 
 
+def _read_image(block: Block, param: str, turn: _Turn) -> None:
+    turn.parts.append(read_source(block, param))
+
+
 def _text_of(block: Block, param: str) -> str:
     kind = block["type"]
     if kind == "text":
@@ -223,11 +230,29 @@ def _read_tool_result(block: Block, param: str, turn: _Turn) -> None:
         {
             "role": "tool",
             "tool_call_id": _required(block, "tool_use_id", filled_string, param),
-            "content": _result_text(content, f"{param}.content"),
+            "content": _result_content(content, f"{param}.content"),
         }
     )
     if isinstance(content, list):
         turn.conversation.named_tools |= {part["tool_name"] for part in content if part["type"] == "tool_reference"}
+
+
+def _result_content(content: Any, param: str) -> str | list[Message]:
+    """The content of a tool's result: text, or parts where there are images."""
+    if not isinstance(content, list) or not any(isinstance(block, Mapping) and _is_image(block) for block in content):
+        return _result_text(content, param)
+    parts: list[Message] = []
+    for index, block in enumerate(content):
+        path = f"{param}[{index}]"
+        if _kind(block, path) == "image":
+            parts.append(read_source(block, path))
+        else:
+            parts.append({"type": "text", "text": _result_block(block, path)})
+    return parts
+
+
+def _is_image(block: Block) -> bool:
+    return block.get("type") == "image"
 
 
 def _read_server_result(block: Block, param: str, turn: _Turn) -> None:
@@ -239,19 +264,21 @@ def _result_text(content: Any, param: str) -> str:
     """Nested content as text, block by block on lines of their own."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts = []
-    for index, block in enumerate(array(content, param)):
-        path = f"{param}[{index}]"
-        if (kind := _kind(block, path)) not in _TEXT_BLOCKS:
-            raise UnsupportedFeature(f"{path}: content of type {describe(kind)} is not supported.", param=path)
-        texts.append(_text_of(block, path))
+    texts = [_result_block(block, f"{param}[{index}]") for index, block in enumerate(array(content, param))]
     return "\n".join(texts)
+
+
+def _result_block(block: Any, param: str) -> str:
+    if (kind := _kind(block, param)) not in _TEXT_BLOCKS:
+        raise UnsupportedFeature(f"{param}: content of type {describe(kind)} is not supported.", param=param)
+    return _text_of(block, param)
 
 
 _TOOL_CHANGES: Final = ("tool_addition", "tool_removal")
 _TEXT_BLOCKS: Final = frozenset({"text", "document", "search_result", "tool_reference"})
 _USER_BLOCKS: Final[Mapping[str, BlockReader]] = {
     "text": _read_text,
+    "image": _read_image,
     "document": _read_text,
     "search_result": _read_text,
     "tool_result": _read_tool_result,

@@ -74,7 +74,7 @@ def parse_messages_request(body: bytes, limits: RequestLimits = DEFAULT_LIMITS) 
 
     Raises:
         InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
-        UnsupportedFeature: for media, tools that only Anthropic's models know, and beam search.
+        UnsupportedFeature: for media other than images, tools that only Anthropic's models know, and beam search.
     """
     obj = load_json(body)
     if obj.get("max_tokens") is None:
@@ -98,7 +98,7 @@ def parse_count_tokens_request(body: bytes, limits: RequestLimits = DEFAULT_LIMI
 
     Raises:
         InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
-        UnsupportedFeature: for media and tools that only Anthropic's models know.
+        UnsupportedFeature: for media other than images and tools that only Anthropic's models know.
     """
     obj = load_json(body)
     return _chat(obj, SamplingFields(), _thinking(obj), limits)

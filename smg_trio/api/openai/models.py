@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class ModelCard:
         max_model_len: context window in tokens, or None if no engine has said.
         root: path or name of the weights; the model's own name if not said.
         parent: the base model, for a LoRA adapter.
+        modalities: what prompts may hold (``text``, ``image``).
         files: None for an adapter, which has none that the gateway reads.
     """
 
@@ -44,6 +45,7 @@ class ModelCard:
     max_model_len: int | None = None
     root: str | None = None
     parent: str | None = None
+    modalities: Sequence[str] = ("text",)
     files: ModelFiles | None = None
 
 
@@ -66,6 +68,7 @@ def _value(card: ModelCard) -> dict[str, Any]:
         "root": card.root or card.model_id,
         "parent": card.parent,
         "max_model_len": card.max_model_len,
+        "architecture": {"input_modalities": list(card.modalities), "output_modalities": ["text"]},
         "files": None if card.files is None else asdict(card.files),
         "permission": [_permission(card)],
     }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from smg_trio.gateway.http import Headers
 
-SCRIPTS = ("dom", "session", "overview", "workers", "tables", "chat", "main")
+SCRIPTS = ("dom", "session", "overview", "workers", "tables", "pictures", "chat", "main")
 """Files of the script, in this order; they share one function's scope."""
 
 

@@ -102,8 +102,10 @@ async def _prepare_conversation(
             hints=engine_hints(gateway, request),
         )
     except ClientFault as error:
-        if error.param is not None and error.param.startswith("messages"):
-            error.param = f"messages[{index}]{error.param.removeprefix('messages')}"
+        # Media are named by their whole path already.
+        param = error.param or ""
+        if param.startswith("messages") and not param.startswith(f"messages[{index}]["):
+            error.param = f"messages[{index}]{param.removeprefix('messages')}"
         raise
 
 

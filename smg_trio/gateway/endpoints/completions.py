@@ -22,7 +22,7 @@ from smg_trio.pipeline.answer import Answer
 if TYPE_CHECKING:
     from smg_trio.gateway.state import Gateway
     from smg_trio.pipeline.models import ServedModel
-    from smg_trio.pipeline.prepare import PreparedPrompt
+    from smg_trio.pipeline.prompts import PreparedPrompt
 
 
 async def completions(gateway: Gateway, request: Request) -> Response:

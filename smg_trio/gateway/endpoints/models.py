@@ -42,6 +42,7 @@ def _card(gateway: Gateway, name: str) -> ModelCard:
         max_model_len=window if window is not None else served.text.context_length,
         root=served.root,
         parent=None if served.lora is None else served.model_id,
+        modalities=served.modalities,
         files=None if served.lora is not None else _files(served),
     )
 

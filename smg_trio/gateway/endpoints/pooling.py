@@ -17,6 +17,7 @@ from smg_trio.api.openai.embeddings import (
     parse_embeddings_request,
 )
 from smg_trio.api.openai.pooled_prompts import PoolingAnswer, PoolingRequest
+from smg_trio.api.parameters.fields import refuse
 from smg_trio.api.pooling import (
     PairsRequest,
     classify_body,
@@ -41,7 +42,9 @@ from smg_trio.pipeline.pooling_inputs import (
 from smg_trio.pipeline.prepare import size_of_prompts
 
 if TYPE_CHECKING:
+    from smg_trio.api.openai.chat.request import ChatRequest
     from smg_trio.gateway.state import Gateway
+    from smg_trio.pipeline.prompts import PreparedPrompt
 
 
 async def embeddings(gateway: Gateway, request: Request) -> Response:
@@ -105,10 +108,11 @@ async def _prepare(
     window = gateway.context_window(model)
     await require_task(asked.pooling.task, model, gateway.registry)
     pooling = resolve_pooling(asked.pooling, model)
-    chat, completion = asked.chat, asked.completion
+    chat, completion, media = asked.chat, asked.completion, None
     if chat is not None:
-        prompt = await gateway.preparer.chat_prompt(chat, model)
-        sampling, inputs = chat.sampling, [cut_ids(prompt.token_ids, chat.sampling, window)]
+        prompt = await gateway.preparer.chat_prompt(chat, model, with_media=True)
+        media = prompt.media
+        sampling, inputs = chat.sampling, [_fitting_ids(prompt, chat, window)]
     else:
         assert completion is not None, "either prompts or a conversation"
         work = functools.partial(encode_inputs, completion, model, window)
@@ -117,12 +121,20 @@ async def _prepare(
     job = PoolingJob(
         model=model,
         request_id=_answer_id(prefix, request, asked.request_id),
-        prompts=[PoolingPrompt(ids, pooling) for ids in inputs],
+        prompts=[PoolingPrompt(ids, pooling, media) for ids in inputs],
         priority=sampling.priority,
         cache_salt=sampling.cache_salt,
         trace_headers=trace_headers(gateway, request),
     )
     return job, _answer(job, asked.model)
+
+
+def _fitting_ids(prompt: PreparedPrompt, chat: ChatRequest, window: int) -> list[int]:
+    """The prompt's ids, cut if that is wanted. Raises InvalidRequest where there are media in what would be cut."""
+    ids = cut_ids(prompt.token_ids, chat.sampling, window)
+    if prompt.media is not None and len(ids) < len(prompt.token_ids):
+        raise refuse("truncate_prompt_tokens", "a prompt with media cannot be cut")
+    return ids
 
 
 async def _score(

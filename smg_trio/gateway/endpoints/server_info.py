@@ -50,6 +50,7 @@ async def model_info(gateway: Gateway, request: Request) -> Response:
         generates=await _generates(gateway, model),
         context_length=gateway.registry.max_model_len(model.model_id) or model.text.context_length,
         architectures=model.text.architectures,
+        modalities=model.modalities,
     )
     return json_response(body)
 
@@ -79,6 +80,7 @@ async def server_info(gateway: Gateway, request: Request) -> Response:
             "root": model.root,
             "parent": None if model.lora is None else model.model_id,
             "max_model_len": registry.max_model_len(model.model_id) or model.text.context_length,
+            "modalities": model.modalities,
             "chat_template": _traits(model.text.chat_template),
             "tool_chat_template": _traits(model.text.tool_chat_template),
         }

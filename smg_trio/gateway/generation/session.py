@@ -81,7 +81,13 @@ class GenerationSession(Generic[Update]):
             started: when the request came, on the loop's clock.
             routing_key: see `Registry.lease`.
         """
-        context.check_budget(answer)
+        try:
+            context.check_budget(answer)
+        except BaseException:
+            answer.release()
+            raise
+        if context.on_generation is not None:
+            context.on_generation()
         self.gateway = gateway
         self.request_id = context.request_id
         self.answer = answer
@@ -160,6 +166,7 @@ class GenerationSession(Generic[Update]):
                 await self._pause_before_retry(attempts, error)
             else:
                 self.heard = True
+                self.answer.release()
                 if not self.answer.pooled:  # whose first output is the whole answer, not the first of many
                     self._observer.first_output(trio.current_time())
                 return updates
@@ -185,6 +192,7 @@ class GenerationSession(Generic[Update]):
         self._deadline.cancel()
         answer = self.answer
         answer.close()
+        answer.release()
         if self._permit is not None:
             self._permit.close()
         self.gateway.answer_ends(self)

@@ -7,12 +7,14 @@ import os
 import time
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from smg_trio.hub.locating import FilesAt, Wanted, find
 from smg_trio.hub.names import without_revision
+from smg_trio.pipeline.model_media import load_family
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import check_parsers
 from smg_trio.text.model_files import load_model_text
@@ -134,6 +136,7 @@ async def load(order: ModelOrder, located: Located) -> ServedModel:
         ),
         abandon_on_cancel=True,
     )
+    family = await trio.to_thread.run_sync(load_family, Path(files.path), text.tokenizer, abandon_on_cancel=True)
     if text.no_chat:
         logger.warning("chat requests for %s will be refused. %s", order.files.text, text.no_chat)
     model = ServedModel(
@@ -145,11 +148,13 @@ async def load(order: ModelOrder, located: Located) -> ServedModel:
         created=int(time.time()),
         tool_parser=order.tool_parser,
         reasoning_parser=order.reasoning_parser,
+        family=family,
     )
     check_parsers(model)
     if order.files.revision and files.source == "directory":
         logger.warning("--revision %s: %s is a directory, which has no revisions", order.files.revision, files.path)
-    logger.info("model %s: %s", order.model_id, _found(files, tokenizer))
+    takes = "" if family is None else f"; takes {', '.join(sorted(family.modalities))} input ({family.name})"
+    logger.info("model %s: %s%s", order.model_id, _found(files, tokenizer), takes)
     return model
 
 

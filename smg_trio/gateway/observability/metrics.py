@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from smg_trio.gateway.observability.encoding_counters import EncodingCounters
 from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.http_metrics import HttpMetrics
+from smg_trio.gateway.observability.media_metrics import MediaMetrics
 from smg_trio.gateway.observability.policy_gauges import PolicyGauges
 from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, HistogramFamily
@@ -42,6 +43,7 @@ class Metrics:
         bounds: upper bounds of the buckets of durations in seconds, but for times per token.
 
     Attributes:
+        media: of images and videos in requests.
         recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
     """
 
@@ -56,6 +58,7 @@ class Metrics:
     ) -> None:
         self.registry = registry = CollectorRegistry()
         self.http = HttpMetrics(registry, bounds)
+        self.media = MediaMetrics(registry)
         self._router = RouterFamilies(registry, bounds)
         self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
         self._in_flight = in_flight

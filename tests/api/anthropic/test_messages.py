@@ -18,6 +18,7 @@ from smg_trio.api.anthropic.messages import (
 )
 from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import InvalidRequest, SmgError, UnsupportedFeature
+from smg_trio.core.media import MediaSource
 
 HI = [{"role": "user", "content": "hi"}]
 TOOL = {"name": "f", "description": "d", "input_schema": {"properties": {"a": {"type": "integer"}}}}
@@ -261,17 +262,54 @@ def test_refusals_name_the_parameter(fields: dict[str, Any], param: str) -> None
 @pytest.mark.parametrize(
     "block",
     [
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+        {"type": "image", "source": {"type": "file", "file_id": "f"}},
         {"type": "document", "source": {"type": "url", "url": "http://x/y.pdf"}},
         {"type": "container_upload", "file_id": "f"},
     ],
 )
-def test_media_is_refused_by_its_type(block: dict[str, Any]) -> None:
+def test_media_that_are_not_read_are_refused_by_type(block: dict[str, Any]) -> None:
     content = [{"type": "text", "text": "see"}, block]
     assert refused(UnsupportedFeature, messages=[{"role": "user", "content": content}]) == "messages[0].content[1]"
     result = {"type": "tool_result", "tool_use_id": "t", "content": content}
     nested = refused(UnsupportedFeature, messages=[{"role": "user", "content": [result]}])
     assert nested == "messages[0].content[0].content[1]"
+
+
+PICTURES = [
+    ({"type": "base64", "media_type": "image/png", "data": "AA=="}, "AA==", True),
+    ({"type": "base64", "data": "AA=="}, "AA==", True),
+    ({"type": "url", "url": "https://x/y.png"}, "https://x/y.png", False),
+]
+
+
+@pytest.mark.parametrize(("source", "location", "bare"), PICTURES)
+def test_images_stay_at_their_places_in_turns_and_in_results(source: Any, location: str, bare: bool) -> None:
+    block = {"type": "image", "source": source}
+    content = [{"type": "text", "text": "see"}, block, {"type": "text", "text": "this"}]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": content}
+    tool, user = parse(messages=[{"role": "user", "content": [result, *content]}]).chat.messages
+    for message, where in ((tool, "messages[0].content[0].content[1]"), (user, "messages[0].content[2]")):
+        assert [part["type"] for part in message["content"]] == ["text", "image", "text"]
+        assert message["content"][1].source == MediaSource("image", location, where, bare_base64=bare)
+    [alone] = parse(messages=[{"role": "user", "content": [block]}]).chat.messages
+    assert [part["type"] for part in alone["content"]] == ["image"]
+
+
+@pytest.mark.parametrize(
+    ("source", "param"),
+    [
+        (None, "source"),
+        ({}, "source.type"),
+        ({"type": "url"}, "source.url"),
+        ({"type": "url", "url": ""}, "source.url"),
+        ({"type": "base64", "media_type": "image/png"}, "source.data"),
+        ({"type": "base64", "data": 5}, "source.data"),
+        ("x", "source"),
+    ],
+)
+def test_an_image_without_a_source_is_refused_by_the_member(source: Any, param: str) -> None:
+    block = {"type": "image", "source": source}
+    assert refused(messages=[{"role": "user", "content": [block]}]) == f"messages[0].content[0].{param}"
 
 
 def test_tools_of_anthropics_servers_are_left_out_and_that_is_noted() -> None:

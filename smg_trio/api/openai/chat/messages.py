@@ -1,15 +1,16 @@
 """Chat messages: is each one well formed? What templates make of them is `text.conversation`'s business.
 
 Checked is what every endpoint with messages shares: roles, the shape of content, parts and replayed tool
-calls. The messages come out as they came in, but for older and foreign forms (`message_variants`). Any role word is
-accepted, since models bring their own (``ipython``, ``observation``); which kinds of content parts the model can read
-is decided with the template.
+calls. The messages come out as they came in, but for older and foreign forms (`message_variants`) and media parts,
+which become `core.media.MediaPart`. Any role word is accepted, since models bring their own (``ipython``,
+``observation``); which kinds of content parts the model can read is decided with the template.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from smg_trio.api.media import is_media, read_part
 from smg_trio.api.openai.chat.message_variants import (
     VARIANT_KEYS,
     custom_call,
@@ -17,6 +18,7 @@ from smg_trio.api.openai.chat.message_variants import (
     result_of_function,
 )
 from smg_trio.api.parameters.fields import array, describe, filled_string, mapping, refuse, string, take
+from smg_trio.core.errors import UnsupportedContent
 
 Message = dict[str, Any]
 
@@ -33,6 +35,7 @@ def parse_messages(value: Any, param: str = "messages") -> list[Message]:
 
     Raises:
         InvalidRequest: naming the message, part or tool call.
+        UnsupportedContent: for media of a kind that is not read.
     """
     if value is None:
         raise refuse(param, "is required")
@@ -68,7 +71,10 @@ def _refuse_role(role: Any, param: str) -> None:
 def _read_extras(message: Message, param: str, index: int, last_call_id: str | None) -> Message:
     """A message with more than text; `last_call_id`: what a message of role ``function`` answers."""
     prefix = f"{param}."
-    _check_content(message.get("content"), f"{prefix}content")
+    content = message.get("content")
+    _check_content(content, f"{prefix}content")
+    if isinstance(content, list) and any(_holds_media(part) for part in content):
+        message = {**message, "content": _with_media(content, message["role"], f"{prefix}content")}
     for key in _TEXT_KEYS:
         take(message, key, string, prefix=prefix)
     calls = take(message, "tool_calls", array, prefix=prefix) or ()
@@ -102,6 +108,23 @@ def _check_content(content: Any, param: str) -> None:
         kind = string(part["type"], f"{path}.type")
         if kind in _TEXT_PARTS and take(part, "text", string, prefix=f"{path}.") is None:
             raise refuse(f"{path}.text", "is required")
+
+
+def _holds_media(part: Any) -> bool:
+    return not isinstance(part, str) and is_media(part["type"])
+
+
+def _with_media(content: list[Any], role: str, param: str) -> list[Any]:
+    parts = []
+    for index, part in enumerate(content):
+        path = f"{param}[{index}]"
+        if _holds_media(part):
+            part = read_part(part, path)
+            if role == "assistant":
+                problem = f"{path}: media in messages of role 'assistant' are not supported."
+                raise UnsupportedContent(problem, param=path)
+        parts.append(part)
+    return parts
 
 
 def _check_tool_call(value: Any, param: str) -> None:

@@ -6,9 +6,9 @@ silent, prompts may be token ids. ``best_of`` is ignored and ``suffix`` refused,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.chat.request import (
@@ -31,6 +31,9 @@ from smg_trio.api.parameters.sampling import (
 from smg_trio.core.errors import UnsupportedFeature
 from smg_trio.core.records import record
 
+if TYPE_CHECKING:
+    from smg_trio.core.media import MediaSource
+
 DEFAULT_MAX_TOKENS = 16
 _LOOKED_AT_ONCE = 500_000
 
@@ -47,12 +50,14 @@ class CompletionRequest:
             ``i * n + j`` of the answer is the j-th of prompt i.
         sampling: ``max_tokens`` is 0 only with ``echo``; ``prompt_logprobs`` is set also where ``echo`` and
             ``logprobs`` ask for the prompt's.
+        media: of each prompt, in the order of their placeholders in it; empty where no prompt has any.
         echo: whether texts begin with the prompt.
     """
 
     model: str
     prompts: list[Prompt]
     sampling: SamplingFields
+    media: Sequence[Sequence[MediaSource]] = ()
     n: int = 1
     stream: bool = False
     include_usage: bool = False

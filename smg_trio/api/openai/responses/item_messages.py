@@ -5,9 +5,10 @@ What one assistant turn said comes in several items (reasoning, a text, calls); 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from smg_trio.api.media import is_media, read_part
 from smg_trio.api.openai.responses.custom_tools import custom_arguments
 from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, hosted_call, hosted_result
 from smg_trio.api.openai.responses.tools import flat_name
@@ -17,13 +18,24 @@ if TYPE_CHECKING:
     from smg_trio.core.conversations import Item
 
 
-def messages_of(items: Iterable[Item]) -> list[Message]:
-    """The conversation that complete items (see `items.parse_items`) without references make."""
+def item_name(item: Item) -> str:
+    """What refusals call an item that is kept."""
+    return f"item '{item.get('id')}'"
+
+
+def messages_of(items: Iterable[Item], name: Callable[[Item], str] = item_name) -> list[Message]:
+    """The conversation that complete items (see `items.parse_items`) without references make.
+
+    Args:
+        items: in their order.
+        name: what refusals that come later, of media, call an item.
+    """
     messages: list[Message] = []
     for item in items:
         kind = item["type"]
         if kind in ("function_call_output", "custom_tool_call_output"):
-            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": _joined(item["output"], "\n")})
+            content = _content(item, "output", name) or _joined(item["output"], "\n")
+            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
         elif kind in ("function_call", "custom_tool_call"):
             _turn(messages).setdefault("tool_calls", []).append(_call(item))
         elif kind in HOSTED_ITEMS:
@@ -32,11 +44,12 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
             if text := _joined(item.get("content") or item["summary"]):
                 _say(messages, "reasoning", text)
         elif kind == "agent_message":
-            messages.append({"role": "user", "content": _joined(item["content"])})
+            messages.append({"role": "user", "content": _content(item, "content", name) or _joined(item["content"])})
         elif item["role"] == "assistant":
             _say(messages, "content", _joined(item["content"]))
         else:
-            messages.append({"role": item["role"], "content": _user_content(item["content"])})
+            content = _content(item, "content", name) or _user_content(item["content"])
+            messages.append({"role": item["role"], "content": content})
     return messages
 
 
@@ -73,6 +86,19 @@ def _joined(content: str | list[Item], separator: str = "") -> str:
     if isinstance(content, str):
         return content
     return separator.join([part.get("text") or part.get("refusal") or "" for part in content])
+
+
+def _content(item: Item, member: str, name: Callable[[Item], str]) -> list[Any] | None:
+    """Content with media in it as parts; None where there is none."""
+    parts = item[member]
+    if not isinstance(parts, list) or not any(is_media(part["type"]) for part in parts):
+        return None
+    return [
+        read_part(part, f"{name(item)}.{member}[{index}]")
+        if is_media(part["type"])
+        else {"type": "text", "text": part["text"]}
+        for index, part in enumerate(parts)
+    ]
 
 
 def _user_content(parts: list[Item]) -> str | list[Message]:

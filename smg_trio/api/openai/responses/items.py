@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
+from smg_trio.api.media import is_media, read_part
 from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, check_hosted_item
 from smg_trio.api.openai.responses.setting_items import read_configuration_update, read_tool_item, read_tool_search_call
 from smg_trio.api.parameters.fields import (
@@ -48,7 +49,7 @@ def parse_input(value: Any, make_id: MakeId, param: str = "input") -> list[Item]
 
     Raises:
         InvalidRequest: naming the item or part.
-        UnsupportedFeature: for media, and for items that hide their content.
+        UnsupportedFeature: for media other than images, and for items that hide their content.
     """
     if isinstance(value, str):
         return [_message({"role": "user", "content": value}, param, make_id)]
@@ -142,6 +143,9 @@ def _part(part: Item, param: str, kind: str) -> Item:
     found = required(part, "type", string, param)
     if found == "refusal" and kind == "output_text":
         return {"type": "refusal", "refusal": required(part, "refusal", string, param)}
+    if is_media(found) and kind == "input_text":
+        read_part(part, param)
+        return {"detail": "auto", **{key: part[key] for key in _IMAGE_MEMBERS if part.get(key) is not None}}
     if found not in _TEXT_PARTS:
         raise UnsupportedFeature(f"{param}: content of type {describe(found)} is not supported.", param=param)
     return _text_part(required(part, "text", string, param), kind)
@@ -264,6 +268,7 @@ def _id(item: Item, param: str, make_id: MakeId, prefix: str) -> str:
 
 
 _HOSTED_PREFIX: Final = "item"
+_IMAGE_MEMBERS: Final = ("type", "detail", "image_url", "video_url")
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text"})
 _ITEM_READERS: Final[Mapping[str, Callable[[Item, str, MakeId], Item]]] = {
     **dict.fromkeys(HOSTED_ITEMS, _hosted),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from smg_trio.api.errors import load_json
 from smg_trio.api.openai.chat.request import EFFORTS, ChatRequest, check_template, read_request_id, refuse_media_options
 from smg_trio.api.openai.responses.hosted_items import left_out_notes
-from smg_trio.api.openai.responses.item_messages import messages_of
+from smg_trio.api.openai.responses.item_messages import item_name, messages_of
 from smg_trio.api.openai.responses.items import MakeId, make_item_id, parse_input, read_metadata, resolve_references
 from smg_trio.api.openai.responses.setting_items import SETTING_ITEMS, configuration_of
 from smg_trio.api.openai.responses.text_format import read_text_format
@@ -106,7 +106,7 @@ class ResponsesRequest:
         """
         items = self._items(history, own)
         spoken = [item for item in items if item["type"] not in SETTING_ITEMS]
-        messages = messages_of(spoken)
+        messages = messages_of(spoken, self._name_of)
         if self.generate and not messages:
             raise refuse("input", "must not be empty")
         is_continued = bool(spoken) and spoken[-1]["type"] == "message" and _is_unfinished_turn(spoken[-1])
@@ -119,6 +119,11 @@ class ResponsesRequest:
             continue_final_message=is_continued,
             notes=left_out_notes(items),
         )
+
+    def _name_of(self, item: Item) -> str:
+        """What refusals call an item: by its place, if this request brings it."""
+        place = next((index for index, one in enumerate(self.input) if one is item), None)
+        return item_name(item) if place is None else f"input[{place}]"
 
     def offered(self, history: Sequence[Item] = (), own: Sequence[Item] | None = None) -> OfferedTools:
         """All tools of the request: those it declares, and those that items of the conversation add; see `chat`."""
@@ -156,7 +161,7 @@ def parse_responses_request(
 
     Raises:
         InvalidRequest: naming the parameter; nothing but `SmgError` is ever raised.
-        UnsupportedFeature: for hosted tools and their items, media, prompt templates and beam search.
+        UnsupportedFeature: for hosted tools and their items, media other than images, prompt templates and beam search.
     """
     obj = load_json(body)
     obj.pop("generate", None)

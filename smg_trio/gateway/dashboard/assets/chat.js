@@ -152,7 +152,7 @@ function addToTranscript(element) {
 
 async function send() {
   const text = byId("chat-input").value.trim();
-  if (chat.abort || (!text && !chat.openCalls.length)) return;
+  if (chat.abort || (!text && !pictures.waiting.length && !chat.openCalls.length)) return;
   setText(byId("chat-tools-problem"), "");
   try {
     readTools();
@@ -166,15 +166,16 @@ async function send() {
     chat.messages.push({ role: "tool", tool_call_id: call.id, content: call.result.value });
     call.result.disabled = true;
   }
-  if (text) {
-    chat.messages.push({ role: "user", content: text });
-    addToTranscript(make("div", "message user text", text));
+  const taken = takePictures();
+  if (text || taken.length) {
+    chat.messages.push({ role: "user", content: contentOf(text, taken) });
+    addToTranscript(userMessage(text, taken));
   }
   byId("chat-input").value = "";
-  await answer(before, text);
+  await answer(before, text, taken);
 }
 
-async function answer(before, text) {
+async function answer(before, text, taken) {
   const view = new AnswerView();
   const asked = chat.openCalls;
   addToTranscript(view.box);
@@ -199,6 +200,7 @@ async function answer(before, text) {
     chat.openCalls = asked;
     for (const call of asked) call.result.disabled = false;
     byId("chat-input").value = text;
+    giveBackPictures(taken);
   }
   showBusy(false);
 }
@@ -241,8 +243,10 @@ function setUpChat() {
     chat.abort?.abort();
     chat.messages = [];
     chat.openCalls = [];
+    takePictures();
     byId("transcript").replaceChildren(byId("transcript-empty"));
     byId("transcript-empty").hidden = false;
   });
+  setUpPictures();
   byId("chat-settings").open = matchMedia("(min-width: 801px)").matches;
 }

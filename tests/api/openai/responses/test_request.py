@@ -28,6 +28,7 @@ from smg_trio.core.events import (
     ToolCallArguments,
     ToolCallStart,
 )
+from smg_trio.core.media import MediaSource
 from smg_trio.core.outputs import FinishReason
 
 ITEMS: TypeAdapter[ResponseItem] = TypeAdapter(ResponseItem)
@@ -350,7 +351,12 @@ def test_refusals_name_the_parameter(fields: dict[str, Any], param: str) -> None
     [
         ({"input": [{"type": "image_generation_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]},
+            "input[0].content[0].file_id",
+        ),
         ({"tools": [{"type": "unheard_of"}]}, "tools[0].type"),
         ({"tools": [TOOL], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
         ({"prompt": {"id": "p"}}, "prompt"),
@@ -358,6 +364,38 @@ def test_refusals_name_the_parameter(fields: dict[str, Any], param: str) -> None
 )
 def test_what_is_hosted_elsewhere_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     assert refused(UnsupportedFeature, **fields) == param
+
+
+PICTURE = {"type": "input_image", "image_url": "https://x/y.png"}
+PARTS = [{"type": "input_text", "text": "see"}, PICTURE, {"type": "input_text", "text": "this"}]
+
+
+def test_images_stay_at_their_places_in_messages_and_in_outputs() -> None:
+    items = [
+        {"role": "user", "content": PARTS},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": PARTS},
+        {"role": "user", "content": [PICTURE]},
+    ]
+    asked = parse(input=items)
+    assert asked.input[0]["content"][1] == {"detail": "auto", **PICTURE}, "as it is kept and listed"
+    user, _, tool, alone = asked.chat().messages
+    for message, where in ((user, "input[0].content[1]"), (tool, "input[2].output[1]")):
+        assert [part["type"] for part in message["content"]] == ["text", "image", "text"]
+        assert message["content"][1].source == MediaSource("image", "https://x/y.png", where)
+    assert [part["type"] for part in alone["content"]] == ["image"]
+    later = parse(input="and?", previous_response_id="r").chat(asked.input)
+    source = later.messages[0]["content"][1].source
+    assert source.where == f"item '{asked.input[0]['id']}'.content[1]"
+
+
+@pytest.mark.parametrize(
+    ("part", "param"),
+    [({}, ".image_url"), ({"image_url": 5}, ".image_url"), ({"image_url": "https://x", "detail": "most"}, ".detail")],
+)
+def test_an_image_that_is_malformed_is_refused_by_the_member(part: dict[str, Any], param: str) -> None:
+    asked = [{"role": "user", "content": [{"type": "input_image", **part}]}]
+    assert refused(input=asked) == f"input[0].content[0]{param}"
 
 
 def test_made_ids_differ() -> None:
