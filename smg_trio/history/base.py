@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class HistoryUnavailable(GatewayFault):
-    """The history cannot be read or written: its disk is full, or its file is locked, read-only or broken."""
+    """The history cannot be read or written: its disk is full, its file is locked, read-only or broken, or its database
+    cannot be reached."""
 
     code = "history_unavailable"
 
@@ -38,6 +39,13 @@ class HistoryStore(Protocol):
 
     async def put_response(self, response: StoredResponse) -> None:
         """Keep a response, in place of an earlier state of it. Raises Conflict if its id is kept for another owner."""
+        ...
+
+    async def update_response(self, response: StoredResponse) -> bool:
+        """Keep a later state of a response that is kept as queued or in progress.
+
+        False, and nothing changes, if it is not: it was deleted, or has ended, perhaps through another gateway.
+        """
         ...
 
     async def has_response(self, response_id: str) -> bool:
@@ -81,6 +89,13 @@ class HistoryStore(Protocol):
 
     async def delete_item(self, conversation_id: str, item_id: str) -> bool:
         """Forget one item; False if there was none."""
+        ...
+
+    async def forget_old(self, age_s: float) -> int:
+        """Forget responses and conversations that were last written more than `age_s` seconds ago; how many.
+
+        A conversation is written by its metadata and by items that are added.
+        """
         ...
 
 

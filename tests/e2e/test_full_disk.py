@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,7 +41,7 @@ def make_room(bench: Bench) -> None:
 def let_time_pass(bench: Bench) -> None:
     """So long ago was the last failure that the next write is tried."""
     assert isinstance(bench.gateway.history, SqliteHistory)
-    bench.gateway.history._failed_at = -math.inf
+    bench.gateway.history._availability.forget_failure()
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Both stores by the same checks; and what only SQLite promises: nothing acknowledged is lost."""
+"""All stores by the same checks; and what memory and SQLite are alone with."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -18,19 +20,33 @@ from trio.testing import MockClock
 
 from smg_trio.core.conversations import StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError, Conflict
-from smg_trio.history import HistoryStore, open_history
+from smg_trio.history import HistoryOptions, HistoryStore, open_history
 from smg_trio.history.base import HistoryUnavailable, response_chain
 from smg_trio.history.memory import MemoryHistory
 from smg_trio.history.sqlite import SqliteHistory
+from tests.postgres import PostgresServer
 
-BACKENDS = ["memory", "sqlite"]
+Opener = Callable[[], AbstractAsyncContextManager[HistoryStore]]
 
 
 @asynccontextmanager
-async def store(backend: str, tmp_path: Path) -> AsyncIterator[HistoryStore]:
-    async with open_history(f"sqlite:{tmp_path}/history.db" if backend == "sqlite" else backend) as opened:
-        assert opened is not None
-        yield opened
+async def opened(backend: str, **options: Any) -> AsyncIterator[HistoryStore]:
+    async with open_history(backend, HistoryOptions(**options)) as history:
+        assert history is not None
+        yield history
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Opens the same store each time; memory has forgotten."""
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return partial(opened, "postgres", url=server.new_url())
+    return partial(opened, f"sqlite:{tmp_path}/history.db" if request.param == "sqlite" else "memory")
+
+
+def sqlite_store(tmp_path: Path) -> AbstractAsyncContextManager[HistoryStore]:
+    return opened(f"sqlite:{tmp_path}/history.db")
 
 
 def response(number: int, previous: int | None = None, *, owner: str = "", **value: object) -> StoredResponse:
@@ -43,9 +59,8 @@ def response(number: int, previous: int | None = None, *, owner: str = "", **val
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_responses_are_kept_replaced_and_forgotten(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_responses_are_kept_replaced_and_forgotten(store: Opener) -> None:
+    async with store() as history:
         assert await history.get_response("resp_1", "") is None
         await history.put_response(response(1, status="queued"))
         await history.put_response(response(1))
@@ -55,9 +70,8 @@ async def test_responses_are_kept_replaced_and_forgotten(backend: str, tmp_path:
         assert await history.get_response("resp_1", "") is None
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_chain_is_oldest_first_and_broken_by_a_missing_link(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_a_chain_is_oldest_first_and_broken_by_a_missing_link(store: Opener) -> None:
+    async with store() as history:
         for number in (1, 2, 3):
             await history.put_response(response(number, number - 1 or None))
         assert await response_chain(history, "resp_3", "") == [response(1), response(2, 1), response(3, 2)]
@@ -69,9 +83,8 @@ async def test_a_chain_is_oldest_first_and_broken_by_a_missing_link(backend: str
         assert len(chain) == 3, "a circle ends"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_conversations_and_their_items(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_conversations_and_their_items(store: Opener) -> None:
+    async with store() as history:
         conversation = StoredConversation(conversation_id="conv_1", created_at=5, metadata={"a": "b"})
         await history.add_items("conv_1", [{"id": "lost"}])
         await history.put_conversation(conversation)
@@ -175,9 +188,8 @@ async def test_memory_forgets_the_oldest_when_all_are_too_heavy() -> None:
 # ---- whose it is ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_what_one_owner_keeps_does_not_exist_for_another(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_what_one_owner_keeps_does_not_exist_for_another(store: Opener) -> None:
+    async with store() as history:
         await history.put_response(response(1, owner="alice"))
         await history.put_response(response(2, 1, owner="alice"))
         for other in ("bob", "", "ali"):
@@ -198,9 +210,8 @@ async def test_what_one_owner_keeps_does_not_exist_for_another(backend: str, tmp
         assert await response_chain(history, "resp_2", "alice") is None, "a chain does not lead to another owner's"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_conversations_have_owners_too(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_conversations_have_owners_too(store: Opener) -> None:
+    async with store() as history:
         conversation = StoredConversation(conversation_id="c", created_at=5, metadata={}, owner="alice")
         await history.put_conversation(conversation)
         await history.add_items("c", [{"id": "1"}])
@@ -212,9 +223,8 @@ async def test_conversations_have_owners_too(backend: str, tmp_path: Path) -> No
         assert await history.delete_conversation("c", "alice")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_what_was_kept_without_keys_is_everybodys(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_what_was_kept_without_keys_is_everybodys(store: Opener) -> None:
+    async with store() as history:
         await history.put_response(response(1))
         await history.put_response(response(2, 1, owner="alice"))
         assert await history.get_response("resp_1", "bob") == response(1)
@@ -231,9 +241,8 @@ def holding(response_id: str, *items: tuple[str, str], owner: str = "a") -> Stor
     return StoredResponse(response_id=response_id, value={"output": output}, owner=owner)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_items_are_found_by_their_ids_wherever_they_are_kept(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_items_are_found_by_their_ids_wherever_they_are_kept(store: Opener) -> None:
+    async with store() as history:
 
         async def text_of(item_id: str, owner: str = "a") -> str | None:
             found = await history.find_items([item_id, "never"], owner)
@@ -261,11 +270,8 @@ async def test_items_are_found_by_their_ids_wherever_they_are_kept(backend: str,
         assert await text_of("i") is None
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_later_state_without_an_item_does_not_hide_the_same_item_kept_elsewhere(
-    backend: str, tmp_path: Path
-) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_a_later_state_without_an_item_does_not_hide_the_same_item_kept_elsewhere(store: Opener) -> None:
+    async with store() as history:
         await history.put_response(holding("r1", ("i", "kept")))
         await history.put_response(holding("r2", ("i", "gone")))
         await history.put_response(holding("r2"))
@@ -314,7 +320,7 @@ async def test_a_file_of_an_earlier_version_is_brought_up_to_date_and_its_conten
     with closing(sqlite3.connect(path)) as old:
         old.executescript(_FIRST_SCHEMA)
     for owner in ("alice", "", "bob"):  # the second and third time it is up to date already
-        async with store("sqlite", tmp_path) as history:
+        async with sqlite_store(tmp_path) as history:
             chain = await response_chain(history, "resp_2", owner)
             assert chain is not None
             assert [one.response_id for one in chain] == ["resp_1", "resp_2"]
@@ -333,7 +339,7 @@ async def test_a_file_that_cannot_be_brought_up_to_date_stays_as_it_was(tmp_path
         old.executescript(_FIRST_SCHEMA)
         old.execute("CREATE TABLE response_items (something TEXT)")
     with pytest.raises(ConfigError, match="history-backend"):
-        async with store("sqlite", tmp_path):
+        async with sqlite_store(tmp_path):
             pass
     with closing(sqlite3.connect(path)) as old:
         assert old.execute("PRAGMA user_version").fetchone() == (0,)
@@ -346,7 +352,7 @@ async def test_a_kept_response_that_cannot_be_read_does_not_hinder_the_others(tm
         for number, value in enumerate(("no JSON", "[]", '{"output": [{}]}', '{"output": 5}')):
             old.execute(f"INSERT INTO responses VALUES ('bad{number}', '{value}', '[]', NULL, NULL)")
         old.commit()
-    async with store("sqlite", tmp_path) as history:
+    async with sqlite_store(tmp_path) as history:
         assert set(await history.find_items(["msg_1", "in_1"], "")) == {"msg_1", "in_1"}
 
 
@@ -354,7 +360,7 @@ async def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "history.db")) as later:
         later.execute("PRAGMA user_version = 99")
     with pytest.raises(ConfigError, match="later version"):
-        async with store("sqlite", tmp_path):
+        async with sqlite_store(tmp_path):
             pass
 
 
@@ -371,7 +377,7 @@ async def test_only_the_gateways_user_can_open_the_files(
 ) -> None:
     before = os.umask(umask)
     try:
-        async with store("sqlite", tmp_path) as history:
+        async with sqlite_store(tmp_path) as history:
             await history.put_response(response(1))
             assert modes(tmp_path) == dict.fromkeys(("history.db", "history.db-wal", "history.db-shm"), 0o600)
     finally:
@@ -386,7 +392,7 @@ async def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
     path = tmp_path / "history.db"
     path.touch()
     path.chmod(mode)
-    async with store("sqlite", tmp_path) as history:
+    async with sqlite_store(tmp_path) as history:
         await history.put_response(response(1))
     (line,) = caplog.records
     assert f"chmod 600 {path} {path}-wal {path}-shm" in line.getMessage()
@@ -408,7 +414,7 @@ async def test_a_history_in_sqlites_memory_leaves_no_file(tmp_path: Path, monkey
 async def test_a_transaction_that_fails_leaves_the_store_usable_and_is_logged_once_a_minute(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with store("sqlite", tmp_path) as history:
+    async with sqlite_store(tmp_path) as history:
         assert isinstance(history, SqliteHistory)
         await history.put_response(response(1))
         history.ensure_writable()
