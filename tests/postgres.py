@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class PostgresServer:
         self._user = _other_user()
         self._schemas = itertools.count()
         self._process: subprocess.Popen[bytes] | None = None
+        self.log: list[bytes] = []
         if self._user:
             os.chown(directory, self._user["user"], self._user["group"])
         initdb = [programs / "initdb", "-D", directory / "data", "-A", "trust", "-U", "smg", "-E", "UTF8"]
@@ -64,14 +66,15 @@ class PostgresServer:
             env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
             **self._user,
         )
-        ready = threading.Event()
+        self.log, ready = [], threading.Event()
         threading.Thread(target=self._read_log, args=(self._process, ready), daemon=True).start()
-        assert ready.wait(_PATIENCE_S), self.log
-        assert self._process.poll() is None, self.log
+        if not ready.wait(_PATIENCE_S) or self._process.poll() is not None:
+            self._process.kill()
+            self._wait()
+            raise RuntimeError(f"PostgreSQL has not started: {self.log}")
 
     def _read_log(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
         assert process.stderr is not None
-        self.log: list[bytes] = []
         with process.stderr:
             for line in process.stderr:
                 self.log.append(line)
@@ -92,10 +95,14 @@ class PostgresServer:
     def kill(self) -> None:
         """Kill -9 of all its processes at the same moment."""
         os.kill(self._pid, signal.SIGSTOP)  # it starts none anew
-        for pid in self._processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._wait()
+        with ExitStack() as files:
+            ends = [files.enter_context(os.fdopen(os.pidfd_open(pid), "rb", 0)) for pid in self._processes()]
+            for end in ends:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(end.fileno(), signal.SIGKILL)
+            self._wait()
+            for end in ends[1:]:  # until then a new server takes the shared memory for used
+                select.select([end], [], [], _PATIENCE_S)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -111,9 +118,14 @@ class PostgresServer:
 
     def stop(self) -> None:
         """End it, if it runs; clients are cut off."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+        if self.running:
+            os.kill(self._pid, signal.SIGINT)
             self._wait()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started, and not stopped since."""
+        return self._process is not None
 
     def _wait(self) -> None:
         assert self._process is not None
@@ -145,4 +157,5 @@ def running_server(*options: str) -> Iterator[PostgresServer]:
         try:
             yield server
         finally:
-            server.stop()
+            if server.running:
+                server.kill()

@@ -41,6 +41,10 @@ CREATE INDEX smg_trio_items_in_order ON smg_trio_items (conversation_id, number)
 CREATE INDEX smg_trio_items_by_item ON smg_trio_items (id, owner, number);
 """
 
+_IN_SEARCH_PATH: Final = """
+SELECT 1 FROM pg_tables WHERE tablename = 'smg_trio_schema' AND schemaname = ANY(current_schemas(false))
+"""
+
 MIGRATIONS: Final[tuple[LiteralString, ...]] = (_FIRST,)
 """The statements that lead from each version to the next; 0 is an empty database."""
 VERSION: Final = len(MIGRATIONS)
@@ -71,8 +75,8 @@ def prepare_schema(db: psycopg.Connection[tuple[Any, ...]]) -> None:
 
 
 def _version(db: psycopg.Connection[tuple[Any, ...]]) -> int:
-    known = db.execute("SELECT to_regclass('smg_trio_schema') IS NOT NULL").fetchone()
-    if known is None or not known[0]:
+    # Not to_regclass, which in this transaction may remember what was so before another gateway made the table.
+    if db.execute(_IN_SEARCH_PATH).fetchone() is None:
         return 0
     row = db.execute("SELECT version FROM smg_trio_schema").fetchone()
     return 0 if row is None else int(row[0])

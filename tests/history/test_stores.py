@@ -23,6 +23,7 @@ from smg_trio.core.errors import ConfigError, Conflict
 from smg_trio.history import HistoryOptions, HistoryStore, open_history
 from smg_trio.history.base import HistoryUnavailable, response_chain
 from smg_trio.history.memory import MemoryHistory
+from smg_trio.history.retention import keep_forgetting
 from smg_trio.history.sqlite import SqliteHistory
 from tests.postgres import PostgresServer
 
@@ -438,3 +439,61 @@ async def test_a_transaction_that_fails_leaves_the_store_usable_and_is_logged_on
         history._connection.execute("PRAGMA query_only = 0")
         await history.put_response(response(2))
         history.ensure_writable()
+
+
+# ---- later states, and age -----------------------------------------------------------------------------------
+
+
+async def test_only_a_response_that_is_pending_has_later_states(store: Opener) -> None:
+    async with store() as history:
+        assert not await history.update_response(response(1, status="in_progress"))
+        assert not await history.has_response("resp_1"), "what was deleted does not come back"
+        await history.put_response(response(1, status="queued", owner="alice"))
+        assert not await history.update_response(response(1, owner="bob"))
+        assert not await history.update_response(response(1))
+        assert await history.update_response(response(1, status="in_progress", owner="alice"))
+        ended = response(1, owner="alice")
+        assert await history.update_response(ended)
+        assert not await history.update_response(response(1, status="cancelled", owner="alice"))
+        assert await history.get_response("resp_1", "alice") == ended
+        assert set(await history.find_items(["msg_1", "in_1"], "alice")) == {"msg_1", "in_1"}
+
+
+async def test_what_was_written_long_ago_is_forgotten(store: Opener) -> None:
+    async with store() as history:
+        await history.put_response(response(1))
+        await history.put_conversation(StoredConversation(conversation_id="c", created_at=0, metadata={}))
+        await history.add_items("c", [{"id": "i"}])
+        assert await history.forget_old(3600) == 0
+        assert await history.has_response("resp_1")
+        assert await history.forget_old(0) == 2
+        assert not await history.has_response("resp_1")
+        assert await history.get_conversation("c", "") is None
+        assert await history.find_items(["msg_1", "in_1", "i"], "") == {}
+
+
+async def test_age_counts_from_the_last_write(autojump_clock: MockClock) -> None:
+    history = MemoryHistory()
+    await history.put_response(response(1))
+    await history.put_response(response(2))
+    await history.put_conversation(StoredConversation(conversation_id="c", created_at=0, metadata={}))
+    await history.put_conversation(StoredConversation(conversation_id="d", created_at=0, metadata={}))
+    await trio.sleep(100)
+    await history.put_response(response(1))
+    await history.add_items("c", [{"id": "i"}])
+    await history.get_response("resp_2", "")
+    assert await history.forget_old(50) == 2
+    assert await history.has_response("resp_1")
+    assert not await history.has_response("resp_2")
+    assert await history.get_conversation("c", "") is not None
+
+
+async def test_old_responses_are_forgotten_again_and_again(autojump_clock: MockClock) -> None:
+    history = MemoryHistory()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_forgetting, history, 100.0)
+        for number in range(20):
+            await history.put_response(response(number))
+            await trio.sleep(30)
+            assert 3 <= len(history._responses) <= 5 or number < 4
+        nursery.cancel_scope.cancel()
