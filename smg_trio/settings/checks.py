@@ -89,17 +89,18 @@ def _check_traces_endpoint(endpoint: str) -> None:
         )
 
 
-_HISTORY_URL = re.compile(
+_DATABASE_HOST = r"(\[[^\]@/?#\s]*\]|[^:@/?#\s,]*)(:\d*)?"
+_DATABASE_URL = re.compile(
     r"postgres(ql)?://"
     r"((%[0-9a-fA-F]{2}|[^%:@/?#\s])*(:(%[0-9a-fA-F]{2}|[^%@/?#\s])*)?@)?"  # user and password
-    r"((\[[^\]@/?#\s]*\]|[^:@/?#\s,]*)(:\d*)?,?)*"  # hosts and ports
+    rf"{_DATABASE_HOST}(,{_DATABASE_HOST})*"
     r"(/[^@?#\s]*)?(\?[^@#\s]*)?"
 )
 
 
 def _check_history(settings: Settings) -> None:
     backend, url = settings.history_backend, settings.history_url
-    if backend.startswith(("postgres:", "postgresql:")):
+    if "://" in backend and not backend.startswith("sqlite:"):
         raise ConfigError("--history-backend", "is not the place for a URL.", "Write postgres, and give --history-url.")
     if backend == "postgres" and not url:
         remedy = "Write it as postgresql://USER@HOST/DATABASE."
@@ -108,7 +109,7 @@ def _check_history(settings: Settings) -> None:
         remedy = "Give --history-backend postgres too, or leave it out."
         raise ConfigError("--history-url", "has a meaning for --history-backend postgres only.", remedy)
     # Strict, so that no part of a password that is not encoded as it should be is taken for a host and shown.
-    if url is not None and not _HISTORY_URL.fullmatch(url):
+    if url is not None and not _DATABASE_URL.fullmatch(url):
         remedy = "Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters percent-encoded."
         raise ConfigError("--history-url", "is not a PostgreSQL URL (not shown).", remedy)
 

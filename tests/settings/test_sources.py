@@ -239,6 +239,10 @@ def test_secrets_are_shown_as_there_but_not_as_values() -> None:
     assert "hunter" not in shown
     assert '# api_key = ["********"]  # SMG_TRIO_API_KEY; not shown' in shown
     assert "api_key" not in tomllib.loads(shown)
+    url = "postgresql://smg:hunter2@db/smg"
+    shown = settings_text(merged(defaults(), environment(SMG_TRIO_HISTORY_URL=url)))
+    assert '# history_url = "********"  # SMG_TRIO_HISTORY_URL; not shown' in shown
+    assert "hunter" not in shown
 
 
 def test_undecodable_words_of_a_command_line_are_shown_as_valid_toml() -> None:
