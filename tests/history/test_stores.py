@@ -334,6 +334,22 @@ async def test_a_file_of_an_earlier_version_is_brought_up_to_date_and_its_conten
             assert (await history.get_response("resp_3", owner) is not None) is (owner == "alice")
 
 
+async def test_what_a_file_without_times_holds_is_as_old_as_its_migration(tmp_path: Path) -> None:
+    async with sqlite_store(tmp_path) as history:
+        await history.put_response(response(1, owner="alice"))
+        await history.put_conversation(StoredConversation(conversation_id="c", created_at=0, metadata={}))
+    with closing(sqlite3.connect(tmp_path / "history.db")) as first:  # as version 1 made it
+        first.executescript("""
+            DROP INDEX responses_by_age; ALTER TABLE responses DROP COLUMN written_at;
+            DROP INDEX conversations_by_age; ALTER TABLE conversations DROP COLUMN written_at;
+            PRAGMA user_version = 1;
+        """)
+    async with sqlite_store(tmp_path) as history:
+        assert await history.get_response("resp_1", "alice") == response(1, owner="alice")
+        assert await history.forget_old(3600) == 0
+        assert await history.forget_old(-3600) == 2
+
+
 async def test_a_file_that_cannot_be_brought_up_to_date_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     with closing(sqlite3.connect(path)) as old:
