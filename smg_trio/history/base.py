@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 class HistoryUnavailable(GatewayFault):
-    """The history cannot be read or written: its disk is full, its file is locked, read-only or broken, or its database
-    cannot be reached."""
+    """The history cannot be read or written: a full disk, a locked or broken file, a database that is away."""
 
     code = "history_unavailable"
 

@@ -169,7 +169,7 @@ class _Call(Generic[Result]):
         """Do the work, in the thread."""
         try:
             self.result = self._work(self._pooled.connection)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again where no nursery wraps it
             self.error = error
 
     async def cut_at(self, deadline: float) -> None:
