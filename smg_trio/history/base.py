@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from smg_trio.core.errors import Conflict, GatewayFault
@@ -55,6 +55,10 @@ class HistoryStore(Protocol):
         """A response; None if it is not (or no longer) kept."""
         ...
 
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """Give a response and all it goes on from, oldest first; None if any of them is not kept for the owner."""
+        ...
+
     async def delete_response(self, response_id: str, owner: str) -> bool:
         """Forget a response; False if there was none."""
         ...
@@ -103,14 +107,14 @@ def id_taken(response_id: str) -> Conflict:
     return Conflict(f"A response with the id '{response_id}' exists.", param="request_id")
 
 
-async def response_chain(store: HistoryStore, response_id: str, owner: str) -> list[StoredResponse] | None:
-    """A response and all it goes on from, oldest first; None if any of them is not kept, or another owner's."""
+def chain_from(response_id: str, kept: Callable[[str], StoredResponse | None]) -> list[StoredResponse] | None:
+    """Follow a response to all it goes on from, for `HistoryStore.get_chain`; `kept` gives what the owner may see."""
     chain: list[StoredResponse] = []
     seen: set[str] = set()
     following: str | None = response_id
     while following is not None and following not in seen:
         seen.add(following)
-        response = await store.get_response(following, owner)
+        response = kept(following)
         if response is None:
             return None
         chain.append(response)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import trio
 
 from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse, is_visible
 from smg_trio.core.heavy_json import weight
-from smg_trio.history.base import id_taken
+from smg_trio.history.base import chain_from, id_taken
 
 MAX_RESPONSES: Final = 10_000
 MAX_CONVERSATIONS: Final = 10_000
@@ -78,11 +79,18 @@ class MemoryHistory:
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
+        return self._visible(response_id, owner)
+
+    def _visible(self, response_id: str, owner: str) -> StoredResponse | None:
         found = self._responses.get(response_id)
         if found is None or not is_visible(found.owner, owner):
             return None
         self._responses.move_to_end(response_id)
         return found
+
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """See `HistoryStore.get_chain`."""
+        return chain_from(response_id, partial(self._visible, owner=owner))
 
     async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""

@@ -18,7 +18,7 @@ import psycopg
 from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError
 from smg_trio.history.availability import Availability
-from smg_trio.history.base import HistoryUnavailable, id_taken
+from smg_trio.history.base import HistoryUnavailable, chain_from, id_taken
 from smg_trio.history.postgres_pool import Connection, Pool
 from smg_trio.history.postgres_schema import NewerSchema, prepare_schema
 
@@ -32,10 +32,11 @@ _BATCH: Final = 1000
 
 _PUT_RESPONSE: Final = """
 WITH kept AS (
-    INSERT INTO smg_trio_responses AS r (id, owner, pending, number, record)
-    VALUES (%(id)s, %(owner)s, %(pending)s, nextval('smg_trio_writes'), %(record)s)
+    INSERT INTO smg_trio_responses AS r (id, previous_id, owner, pending, number, record)
+    VALUES (%(id)s, %(previous_id)s, %(owner)s, %(pending)s, nextval('smg_trio_writes'), %(record)s)
     ON CONFLICT (id) DO UPDATE SET
-        pending = excluded.pending, number = excluded.number, record = excluded.record, written_at = now()
+        previous_id = excluded.previous_id, pending = excluded.pending, number = excluded.number,
+        record = excluded.record, written_at = now()
     WHERE r.owner = excluded.owner
     RETURNING id, owner, number
 ),
@@ -59,6 +60,16 @@ indexed AS (
 )
 SELECT 1 FROM kept
 """
+_GET_CHAIN: Final = """
+WITH RECURSIVE chain (id, previous_id) AS (
+    SELECT id, previous_id FROM smg_trio_responses WHERE id = %(id)s AND owner = ANY(%(owners)s)
+    UNION
+    SELECT r.id, r.previous_id FROM chain JOIN smg_trio_responses r ON r.id = chain.previous_id
+    WHERE r.owner = ANY(%(owners)s)
+)
+SELECT id, owner, record FROM chain JOIN smg_trio_responses USING (id)
+"""
+"""Each response once, in any order: UNION ends circles."""
 _FIND_IN_RESPONSES: Final = """
 SELECT wanted.id, found.record FROM unnest(%s::text[]) AS wanted (id) CROSS JOIN LATERAL (
     SELECT r.record FROM smg_trio_response_items i JOIN smg_trio_responses r ON r.id = i.response_id
@@ -195,9 +206,22 @@ class PostgresHistory:
 
         def work(db: Connection) -> StoredResponse | None:
             row = db.execute(statement, parameters).fetchone()
-            if row is None:
-                return None
-            return StoredResponse(response_id=response_id, owner=row[0] and owner, **json.loads(row[1]))
+            return None if row is None else _response(response_id, owner, row)
+
+        return await self._read(work)
+
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """See `HistoryStore.get_chain`."""
+        parameters = {"id": _key(response_id), "owners": [SHARED, _key(owner)]}
+
+        def work(db: Connection) -> list[StoredResponse] | None:
+            rows = {key: rest for key, *rest in db.execute(_GET_CHAIN, parameters)}
+
+            def kept(of: str) -> StoredResponse | None:
+                row = rows.get(_key(of))
+                return None if row is None else _response(of, owner, row)
+
+            return chain_from(response_id, kept)
 
         return await self._read(work)
 
@@ -298,11 +322,17 @@ def _row(response: StoredResponse) -> dict[str, Any]:
     }
     return {
         "id": _key(response.response_id),
+        "previous_id": None if response.previous_response_id is None else _key(response.previous_response_id),
         "owner": _key(response.owner),
         "pending": response.is_pending,
         "record": json.dumps(record),
         "items": list(dict.fromkeys(_key(item["id"]) for item in response.items)),
     }
+
+
+def _response(response_id: str, owner: str, row: Sequence[Any]) -> StoredResponse:
+    """Make it of its owner and record; the owner is `owner`, who may see it, unless it is shared."""
+    return StoredResponse(response_id=response_id, owner=row[0] and owner, **json.loads(row[1]))
 
 
 def _item_of_record(text: str, item_id: str) -> Item:

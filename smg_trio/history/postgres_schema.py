@@ -16,7 +16,7 @@ _LOCK: Final = 0x736D_6774_7269_6F  # "smgtrio"; one of PostgreSQL's advisory lo
 _FIRST: Final = """
 CREATE SEQUENCE smg_trio_writes;
 CREATE TABLE smg_trio_responses (
-    id text PRIMARY KEY, owner text NOT NULL, pending boolean NOT NULL, number bigint NOT NULL,
+    id text PRIMARY KEY, previous_id text, owner text NOT NULL, pending boolean NOT NULL, number bigint NOT NULL,
     written_at timestamptz NOT NULL DEFAULT now(), record text NOT NULL
 );
 CREATE INDEX smg_trio_responses_by_owner ON smg_trio_responses (owner, written_at);

@@ -18,7 +18,7 @@ import trio
 from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError
 from smg_trio.history.availability import Availability
-from smg_trio.history.base import HistoryUnavailable, id_taken
+from smg_trio.history.base import HistoryUnavailable, chain_from, id_taken
 from smg_trio.history.private_files import create_private, warn_of_open_files
 from smg_trio.history.sqlite_schema import NewerSchema, index_items, prepare_schema
 
@@ -134,8 +134,8 @@ class SqliteHistory:
         row = _row(response)
 
         def work(db: sqlite3.Connection) -> bool:
-            kept = db.execute(_GET_RESPONSE, (response.response_id, response.owner, response.owner)).fetchone()
-            if kept is None or not _response(kept).is_pending:
+            kept = _get_response(db, response.response_id, response.owner)
+            if kept is None or kept.owner != response.owner or not kept.is_pending:
                 return False
             _put_response(db, response, row)
             return True
@@ -149,12 +149,11 @@ class SqliteHistory:
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
+        return await self._read(lambda db: _get_response(db, response_id, owner))
 
-        def work(db: sqlite3.Connection) -> StoredResponse | None:
-            row = db.execute(_GET_RESPONSE, (response_id, SHARED, owner)).fetchone()
-            return None if row is None else _response(row)
-
-        return await self._read(work)
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """See `HistoryStore.get_chain`."""
+        return await self._read(lambda db: chain_from(response_id, lambda of: _get_response(db, of, owner)))
 
     async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""
@@ -250,6 +249,11 @@ def _find_item(db: sqlite3.Connection, item_id: str, owner: str) -> Item | None:
             found: Item = json.loads(row[0])
             return found
     return None
+
+
+def _get_response(db: sqlite3.Connection, response_id: str, owner: str) -> StoredResponse | None:
+    row = db.execute(_GET_RESPONSE, (response_id, SHARED, owner)).fetchone()
+    return None if row is None else _response(row)
 
 
 def _put_response(db: sqlite3.Connection, response: StoredResponse, row: tuple[str | float | None, ...]) -> None:

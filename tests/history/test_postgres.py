@@ -14,7 +14,7 @@ import trio
 from smg_trio.core.conversations import StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError, Conflict
 from smg_trio.history import HistoryOptions, HistoryStore, open_history
-from smg_trio.history.base import HistoryUnavailable, response_chain
+from smg_trio.history.base import HistoryUnavailable
 from smg_trio.history.postgres import PostgresHistory
 from smg_trio.history.postgres_pool import Pool
 from smg_trio.history.postgres_schema import VERSION
@@ -276,7 +276,7 @@ async def test_a_database_that_is_away_at_the_start_is_used_when_it_comes(
             await history.has_response("r")
         killable_server.start()
         await history.put_response(response("r"))
-        assert await response_chain(history, "r", "a") == [response("r")]
+        assert await history.get_chain("r", "a") == [response("r")]
     assert len(caplog.records) == 1, "one line a minute"
 
 

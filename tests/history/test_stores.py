@@ -21,7 +21,7 @@ from trio.testing import MockClock
 from smg_trio.core.conversations import StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError, Conflict
 from smg_trio.history import HistoryOptions, HistoryStore, open_history
-from smg_trio.history.base import HistoryUnavailable, response_chain
+from smg_trio.history.base import HistoryUnavailable
 from smg_trio.history.memory import MemoryHistory
 from smg_trio.history.retention import keep_forgetting
 from smg_trio.history.sqlite import SqliteHistory
@@ -75,11 +75,11 @@ async def test_a_chain_is_oldest_first_and_broken_by_a_missing_link(store: Opene
     async with store() as history:
         for number in (1, 2, 3):
             await history.put_response(response(number, number - 1 or None))
-        assert await response_chain(history, "resp_3", "") == [response(1), response(2, 1), response(3, 2)]
+        assert await history.get_chain("resp_3", "") == [response(1), response(2, 1), response(3, 2)]
         await history.delete_response("resp_1", "")
-        assert await response_chain(history, "resp_3", "") is None
+        assert await history.get_chain("resp_3", "") is None
         await history.put_response(response(1, 3))
-        chain = await response_chain(history, "resp_3", "")
+        chain = await history.get_chain("resp_3", "")
         assert chain is not None
         assert len(chain) == 3, "a circle ends"
 
@@ -101,6 +101,17 @@ async def test_conversations_and_their_items(store: Opener) -> None:
         assert await history.delete_conversation("conv_1", "")
         assert await history.items("conv_1") == []
         assert not await history.delete_conversation("conv_1", "")
+
+
+async def test_a_long_chain_is_read_whole(store: Opener) -> None:
+    async with store() as history:
+        for number in range(1, 201):
+            await history.put_response(response(number, number - 1 or None, owner="alice" if number > 1 else ""))
+        chain = await history.get_chain("resp_200", "alice")
+        assert chain is not None
+        assert [one.response_id for one in chain] == [f"resp_{number}" for number in range(1, 201)]
+        assert chain[-1] == response(200, 199, owner="alice")
+        assert chain[0].owner == ""
 
 
 async def test_memory_is_bounded_and_forgets_what_was_not_used_for_longest() -> None:
@@ -195,20 +206,20 @@ async def test_what_one_owner_keeps_does_not_exist_for_another(store: Opener) ->
         await history.put_response(response(2, 1, owner="alice"))
         for other in ("bob", "", "ali"):
             assert await history.get_response("resp_1", other) is None
-            assert await response_chain(history, "resp_2", other) is None
+            assert await history.get_chain("resp_2", other) is None
             assert not await history.delete_response("resp_1", other)
             assert await history.find_items(["msg_1", "in_1"], other) == {}
             with pytest.raises(Conflict):
                 await history.put_response(response(1, owner=other))
         assert await history.has_response("resp_1")
-        assert await response_chain(history, "resp_2", "alice") == [
+        assert await history.get_chain("resp_2", "alice") == [
             response(1, owner="alice"),
             response(2, 1, owner="alice"),
         ]
         assert await history.delete_response("resp_1", "alice")
         assert not await history.has_response("resp_1")
         await history.put_response(response(1, owner="bob"))
-        assert await response_chain(history, "resp_2", "alice") is None, "a chain does not lead to another owner's"
+        assert await history.get_chain("resp_2", "alice") is None, "a chain does not lead to another owner's"
 
 
 async def test_conversations_have_owners_too(store: Opener) -> None:
@@ -229,7 +240,7 @@ async def test_what_was_kept_without_keys_is_everybodys(store: Opener) -> None:
         await history.put_response(response(1))
         await history.put_response(response(2, 1, owner="alice"))
         assert await history.get_response("resp_1", "bob") == response(1)
-        assert len(await response_chain(history, "resp_2", "alice") or ()) == 2
+        assert len(await history.get_chain("resp_2", "alice") or ()) == 2
         assert list(await history.find_items(["msg_1"], "bob")) == ["msg_1"]
         assert await history.delete_response("resp_1", "bob")
 
@@ -322,7 +333,7 @@ async def test_a_file_of_an_earlier_version_is_brought_up_to_date_and_its_conten
         old.executescript(_FIRST_SCHEMA)
     for owner in ("alice", "", "bob"):  # the second and third time it is up to date already
         async with sqlite_store(tmp_path) as history:
-            chain = await response_chain(history, "resp_2", owner)
+            chain = await history.get_chain("resp_2", owner)
             assert chain is not None
             assert [one.response_id for one in chain] == ["resp_1", "resp_2"]
             assert set(await history.find_items(["msg_1", "in_1", "it_1"], owner)) == {"msg_1", "in_1", "it_1"}

@@ -17,7 +17,7 @@ from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conve
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.gateway.generation.session import GenerationSession, fold_answer
-from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
+from smg_trio.history.base import HistoryStore, HistoryUnavailable
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
 
@@ -238,7 +238,7 @@ async def _history(
             chain.insert(0, local[following])
             following = local[following].previous_response_id
         if following is not None:
-            kept = await response_chain(needs_history(gateway), following, owner)
+            kept = await needs_history(gateway).get_chain(following, owner)
             if kept is None:
                 raise PreviousResponseNotFound(following)
             chain = [*kept, *chain]
