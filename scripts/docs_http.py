@@ -50,10 +50,14 @@ holder's `previous_response_id` or `item_reference` is answered like one that do
   `previous_response_id`.
 - `store: false` with a `conversation`: the response itself is not kept; its input and output are added to the
   conversation all the same.
-- While the history cannot be written (a full disk), answers are given where storing was not the point, and the response
-  then says `"store": false`. With `store: true` in the request, `background` or a `conversation`, storing is the point:
-  503, code `history_unavailable`, before anything is generated if a write has failed in the last 5 s. A response in the
-  background that was being generated is stored when that is possible again.
+- While the history cannot be written (a full disk, a database that is away), answers are given where storing was not
+  the point, and the response then says `"store": false`. With `store: true` in the request, `background` or a
+  `conversation`, storing is the point: 503, code `history_unavailable`, before anything is generated if a write has
+  failed in the last 5 s. A response in the background that was being generated is stored when that is possible again. A
+  streamed response that fails is not kept, and its `response.failed` says `"store": false`.
+- Where several gateways share a database ([history](howto/history.md)), all of this holds through each of them. Only
+  the gateway that generates a response in the background can abort it: cancelled or deleted through another one, it is
+  cancelled or gone immediately and stays so, while its generation goes on unseen.
 
 The same requests work as messages on a WebSocket at `/v1/responses`.
 """,

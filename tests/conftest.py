@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from .postgres import PostgresServer, find_programs, running_server
 
 TESTS = Path(__file__).resolve().parent
 REFERENCE = Path(os.environ.get("SMG_TRIO_REFERENCE") or TESTS.parents[1] / "shared")
@@ -43,6 +46,34 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+_NO_POSTGRES = "PostgreSQL's server is not installed (Debian: postgresql)"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests, each of which takes a URL of its own (`PostgresServer.new_url`)."""
+    if find_programs() is None:
+        pytest.skip(_NO_POSTGRES)
+    with running_server("-c", "fsync=off") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _mortal_server() -> Iterator[PostgresServer]:
+    if find_programs() is None:
+        pytest.skip(_NO_POSTGRES)
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def killable_server(_mortal_server: PostgresServer) -> PostgresServer:
+    """A PostgreSQL server as it is by default, which a test may stop and kill."""
+    if not _mortal_server.running:
+        _mortal_server.start()
+    return _mortal_server
 
 
 def shared_path(*parts: str) -> Path:

@@ -48,13 +48,19 @@ def model_info_body(
 
 
 def server_info_body(
-    *, version: str, policy: str, models: Sequence[Mapping[str, Any]], workers: Sequence[Mapping[str, Any]]
+    *,
+    version: str,
+    policy: str,
+    history: str,
+    models: Sequence[Mapping[str, Any]],
+    workers: Sequence[Mapping[str, Any]],
 ) -> bytes:
-    """The answer of ``/get_server_info`` and ``/server_info``."""
+    """The answer of ``/get_server_info`` and ``/server_info``; `history` is the kind of store, not where it is."""
     value = {
         "version": version,
         "server": "smg-trio",
         "policy": policy,
+        "history_backend": history,
         "models": list(models),
         "workers": list(workers),
     }

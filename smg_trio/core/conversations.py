@@ -41,6 +41,11 @@ class StoredResponse:
     owner: str = SHARED
 
     @property
+    def is_pending(self) -> bool:
+        """Whether it is still to be generated, or being generated."""
+        return self.value.get("status") in ("queued", "in_progress")
+
+    @property
     def items(self) -> list[Item]:
         """Input, then output: what a following request has to see of this one."""
         return [*self.input_items, *self.value["output"]]

@@ -12,6 +12,7 @@ abort, close and unlink. A second signal cuts immediately.
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -36,7 +37,8 @@ from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
 from smg_trio.gateway.state import Gateway
 from smg_trio.gateway.tasks.keep_running import keep_running
-from smg_trio.history import open_history
+from smg_trio.history import history_options, open_history
+from smg_trio.history.retention import keep_forgetting
 from smg_trio.http.listener import RunningServer, open_listeners, serve
 from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
@@ -151,7 +153,7 @@ async def run_gateway(
         timeouts = WorkerTimeouts(
             settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
         )
-        async with open_history(settings.history_backend) as history:
+        async with open_history(settings.history_backend, history_options(settings)) as history:
             with open_transport() as transport:
                 form = pixel_form_of(settings)
                 registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings), pixel_form=form)
@@ -258,6 +260,9 @@ async def _serve(
         serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
         if feed is not None:
             serving.start_soon(keep_running, "the live feed", feed.run)
+        if gateway.history is not None and settings.history_retention_secs:
+            forget = functools.partial(keep_forgetting, gateway.history, settings.history_retention_secs)
+            serving.start_soon(keep_running, "forgetting stored responses", forget)
         await serving.start(gateway.background.run)
         await serving.start(gateway.loads.run)
         await serving.start(gateway.media.run)

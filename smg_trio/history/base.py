@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from smg_trio.core.errors import Conflict, GatewayFault
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HistoryUnavailable(GatewayFault):
-    """The history cannot be read or written: its disk is full, or its file is locked, read-only or broken."""
+    """The history cannot be read or written: a full disk, a locked or broken file, a database that is away."""
 
     code = "history_unavailable"
 
@@ -40,12 +40,23 @@ class HistoryStore(Protocol):
         """Keep a response, in place of an earlier state of it. Raises Conflict if its id is kept for another owner."""
         ...
 
+    async def update_response(self, response: StoredResponse) -> bool:
+        """Keep a later state of a response that is kept as queued or in progress.
+
+        False, and nothing changes, if it is not: it was deleted, or has ended, perhaps through another gateway.
+        """
+        ...
+
     async def has_response(self, response_id: str) -> bool:
         """Whether a response of that id is kept for any key holder."""
         ...
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """A response; None if it is not (or no longer) kept."""
+        ...
+
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """Give a response and all it goes on from, oldest first; None if any of them is not kept for the owner."""
         ...
 
     async def delete_response(self, response_id: str, owner: str) -> bool:
@@ -83,20 +94,27 @@ class HistoryStore(Protocol):
         """Forget one item; False if there was none."""
         ...
 
+    async def forget_old(self, age_s: float) -> int:
+        """Forget responses and conversations that were last written more than `age_s` seconds ago; how many.
+
+        A conversation is written by its metadata and by items that are added.
+        """
+        ...
+
 
 def id_taken(response_id: str) -> Conflict:
     """Of `HistoryStore.put_response`."""
     return Conflict(f"A response with the id '{response_id}' exists.", param="request_id")
 
 
-async def response_chain(store: HistoryStore, response_id: str, owner: str) -> list[StoredResponse] | None:
-    """A response and all it goes on from, oldest first; None if any of them is not kept, or another owner's."""
+def chain_from(response_id: str, kept: Callable[[str], StoredResponse | None]) -> list[StoredResponse] | None:
+    """Follow a response to all it goes on from, for `HistoryStore.get_chain`; `kept` gives what the owner may see."""
     chain: list[StoredResponse] = []
     seen: set[str] = set()
     following: str | None = response_id
     while following is not None and following not in seen:
         seen.add(following)
-        response = await store.get_response(following, owner)
+        response = kept(following)
         if response is None:
             return None
         chain.append(response)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+from itertools import takewhile
 from typing import Any, Final
+
+import trio
 
 from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse, is_visible
 from smg_trio.core.heavy_json import weight
-from smg_trio.history.base import id_taken
+from smg_trio.history.base import chain_from, id_taken
 
 MAX_RESPONSES: Final = 10_000
 MAX_CONVERSATIONS: Final = 10_000
@@ -32,6 +36,8 @@ class MemoryHistory:
         self._items: dict[str, dict[str, Item]] = {}
         self._response_weights = _Weights(max_weight)
         self._conversation_weights = _Weights(max_weight)
+        self._response_ages = _Ages()
+        self._conversation_ages = _Ages()
         self._response_index = _ItemIndex()
         self._conversation_index = _ItemIndex()
 
@@ -48,6 +54,7 @@ class MemoryHistory:
             self._forget_response(response_id)
         self._responses[response_id] = response
         self._response_index.add(_ids(response.items), response_id)
+        self._response_ages.written(response_id)
         self._response_weights.add(response_id, [response.value, list(response.input_items)])
         while len(self._responses) > self._max_responses or self._response_weights.too_many:
             self._forget_response(next(iter(self._responses)))
@@ -55,7 +62,16 @@ class MemoryHistory:
     def _forget_response(self, response_id: str) -> None:
         forgotten = self._responses.pop(response_id)
         self._response_index.drop(_ids(forgotten.items), response_id)
+        self._response_ages.drop(response_id)
         self._response_weights.drop(response_id)
+
+    async def update_response(self, response: StoredResponse) -> bool:
+        """See `HistoryStore.update_response`."""
+        before = self._responses.get(response.response_id)
+        if before is None or before.owner != response.owner or not before.is_pending:
+            return False
+        await self.put_response(response)
+        return True
 
     async def has_response(self, response_id: str) -> bool:
         """See `HistoryStore.has_response`."""
@@ -63,11 +79,18 @@ class MemoryHistory:
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
+        return self._visible(response_id, owner)
+
+    def _visible(self, response_id: str, owner: str) -> StoredResponse | None:
         found = self._responses.get(response_id)
         if found is None or not is_visible(found.owner, owner):
             return None
         self._responses.move_to_end(response_id)
         return found
+
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """See `HistoryStore.get_chain`."""
+        return chain_from(response_id, partial(self._visible, owner=owner))
 
     async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""
@@ -99,6 +122,7 @@ class MemoryHistory:
         self._conversations[key] = conversation
         self._conversations.move_to_end(key)
         self._items.setdefault(key, {})
+        self._conversation_ages.written(key)
         self._forget_conversations()
 
     def _forget_conversations(self) -> None:
@@ -108,6 +132,7 @@ class MemoryHistory:
     def _forget_conversation(self, key: str) -> None:
         del self._conversations[key]
         self._conversation_index.drop(self._items.pop(key), key)
+        self._conversation_ages.drop(key)
         self._conversation_weights.drop(key)
 
     async def get_conversation(self, conversation_id: str, owner: str) -> StoredConversation | None:
@@ -136,6 +161,7 @@ class MemoryHistory:
             if item["id"] not in kept:
                 added.setdefault(item["id"], item)
         kept.update(added)
+        self._conversation_ages.written(conversation_id)
         self._conversation_index.add(added, conversation_id)
         self._conversation_weights.add(conversation_id, list(items))
         self._forget_conversations()
@@ -150,6 +176,16 @@ class MemoryHistory:
             return False
         self._conversation_index.drop((item_id,), conversation_id)
         return True
+
+    async def forget_old(self, age_s: float) -> int:
+        """See `HistoryStore.forget_old`."""
+        moment = trio.current_time() - age_s
+        responses, conversations = self._response_ages.before(moment), self._conversation_ages.before(moment)
+        for response_id in responses:
+            self._forget_response(response_id)
+        for conversation_id in conversations:
+            self._forget_conversation(conversation_id)
+        return len(responses) + len(conversations)
 
 
 def _ids(items: Iterable[Item]) -> dict[str, None]:
@@ -178,6 +214,26 @@ class _ItemIndex:
             keys.remove(key)
             if not keys:
                 del self._keys[item_id]
+
+
+class _Ages:
+    """When what is kept under each key was last written, oldest first."""
+
+    def __init__(self) -> None:
+        self._written: OrderedDict[str, float] = OrderedDict()
+
+    def written(self, key: str) -> None:
+        """What is kept under the key is written now."""
+        self._written[key] = trio.current_time()
+        self._written.move_to_end(key)
+
+    def drop(self, key: str) -> None:
+        """Nothing is kept under the key any more."""
+        del self._written[key]
+
+    def before(self, moment: float) -> list[str]:
+        """Keys of what was last written before that moment on trio's clock."""
+        return [key for key, _ in takewhile(lambda entry: entry[1] < moment, self._written.items())]
 
 
 class _Weights:

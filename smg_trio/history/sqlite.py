@@ -7,9 +7,8 @@ run in one thread at a time; a commit costs one fsync.
 from __future__ import annotations
 
 import json
-import logging
-import math
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -18,19 +17,23 @@ import trio
 
 from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError
-from smg_trio.history.base import HistoryUnavailable, id_taken
+from smg_trio.history.availability import Availability
+from smg_trio.history.base import HistoryUnavailable, chain_from, id_taken
 from smg_trio.history.private_files import create_private, warn_of_open_files
 from smg_trio.history.sqlite_schema import NewerSchema, index_items, prepare_schema
 
-logger = logging.getLogger("smg_trio.history")
-
 Result = TypeVar("Result")
 
-_AVOID_S = 5.0
-"""After a write has failed, how long work is refused that is of no use without one."""
-_LOG_EVERY_S = 60.0
-
-_COLUMNS = "id, value, input_items, previous_id, conversation_id, owner"
+_PUT_RESPONSE = """
+INSERT INTO responses (id, value, input_items, previous_id, conversation_id, owner, written_at)
+VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+    value = excluded.value, input_items = excluded.input_items, previous_id = excluded.previous_id,
+    conversation_id = excluded.conversation_id, written_at = excluded.written_at
+WHERE owner = excluded.owner
+"""
+_GET_RESPONSE = """
+SELECT id, value, input_items, previous_id, conversation_id, owner FROM responses WHERE id = ? AND owner IN (?, ?)
+"""
 _FIND_RESPONSE_ITEM = """
 SELECT r.value, r.input_items FROM response_items i JOIN responses r ON r.id = i.response_id
 WHERE i.item_id = ? AND r.owner = ? ORDER BY i.number DESC LIMIT 1
@@ -79,32 +82,24 @@ class SqliteHistory:
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         """`path`: of its file, for the log."""
         self._connection = connection
-        self._path = path
+        self._availability = Availability(path)
         self._limiter = trio.CapacityLimiter(1)
-        self._failed_at = -math.inf
-        self._logged_at = -math.inf
-        self._unlogged = 0
 
     def ensure_writable(self) -> None:
         """See `HistoryStore.ensure_writable`."""
-        if trio.current_time() < self._failed_at + _AVOID_S:
-            raise HistoryUnavailable
+        self._availability.check_writable()
 
     async def _write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """One transaction that changes something. Raises HistoryUnavailable; then nothing has changed."""
-        try:
-            result = await self._run("BEGIN IMMEDIATE", work)
-        except HistoryUnavailable:
-            self._failed_at = trio.current_time()
-            raise
-        self._failed_at = -math.inf
+        result = await self._run("BEGIN IMMEDIATE", work, writing=True)
+        self._availability.forget_failure()
         return result
 
     async def _read(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """One transaction that changes nothing. Raises HistoryUnavailable."""
-        return await self._run("BEGIN", work)
+        return await self._run("BEGIN", work, writing=False)
 
-    async def _run(self, begin: str, work: Callable[[sqlite3.Connection], Result]) -> Result:
+    async def _run(self, begin: str, work: Callable[[sqlite3.Connection], Result], *, writing: bool) -> Result:
         """One transaction in the thread; not abandoned on cancellation, so that none is left half-way."""
 
         def transaction() -> Result:
@@ -122,16 +117,8 @@ class SqliteHistory:
         try:
             return await trio.to_thread.run_sync(transaction, limiter=self._limiter)
         except sqlite3.Error as error:
-            self._log(error)
+            self._availability.failed(error, writing=writing)
             raise HistoryUnavailable from None
-
-    def _log(self, error: sqlite3.Error) -> None:
-        self._unlogged += 1
-        now = trio.current_time()
-        if now < self._logged_at + _LOG_EVERY_S:
-            return
-        logger.error("history in %s is unavailable: %s (failed calls: %d)", self._path, error, self._unlogged)
-        self._logged_at, self._unlogged = now, 0
 
     async def close(self) -> None:
         """Close the file."""
@@ -139,26 +126,21 @@ class SqliteHistory:
 
     async def put_response(self, response: StoredResponse) -> None:
         """See `HistoryStore.put_response`."""
-        row = (
-            response.response_id,
-            json.dumps(dict(response.value)),
-            json.dumps(list(response.input_items)),
-            response.previous_response_id,
-            response.conversation_id,
-            response.owner,
-        )
-        statement = (
-            f"INSERT INTO responses ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"  # noqa: S608
-            " value = excluded.value, input_items = excluded.input_items, previous_id = excluded.previous_id,"
-            " conversation_id = excluded.conversation_id WHERE owner = excluded.owner"
-        )
+        row = _row(response)
+        await self._write(lambda db: _put_response(db, response, row))
 
-        def work(db: sqlite3.Connection) -> None:
-            if not db.execute(statement, row).rowcount:
-                raise id_taken(response.response_id)
-            index_items(db, response.response_id, response.items)
+    async def update_response(self, response: StoredResponse) -> bool:
+        """See `HistoryStore.update_response`."""
+        row = _row(response)
 
-        await self._write(work)
+        def work(db: sqlite3.Connection) -> bool:
+            kept = _get_response(db, response.response_id, response.owner)
+            if kept is None or kept.owner != response.owner or not kept.is_pending:
+                return False
+            _put_response(db, response, row)
+            return True
+
+        return await self._write(work)
 
     async def has_response(self, response_id: str) -> bool:
         """See `HistoryStore.has_response`."""
@@ -167,13 +149,11 @@ class SqliteHistory:
 
     async def get_response(self, response_id: str, owner: str) -> StoredResponse | None:
         """See `HistoryStore.get_response`."""
-        statement = f"SELECT {_COLUMNS} FROM responses WHERE id = ? AND owner IN (?, ?)"  # noqa: S608 - a constant
+        return await self._read(lambda db: _get_response(db, response_id, owner))
 
-        def work(db: sqlite3.Connection) -> StoredResponse | None:
-            row = db.execute(statement, (response_id, SHARED, owner)).fetchone()
-            return None if row is None else _response(row)
-
-        return await self._read(work)
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """See `HistoryStore.get_chain`."""
+        return await self._read(lambda db: chain_from(response_id, lambda of: _get_response(db, of, owner)))
 
     async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""
@@ -192,10 +172,10 @@ class SqliteHistory:
     async def put_conversation(self, conversation: StoredConversation) -> None:
         """See `HistoryStore.put_conversation`."""
         metadata = json.dumps(dict(conversation.metadata))
-        row = (conversation.conversation_id, conversation.created_at, metadata, conversation.owner)
+        row = (conversation.conversation_id, conversation.created_at, metadata, conversation.owner, time.time())
         statement = (
-            "INSERT INTO conversations (id, created_at, metadata, owner) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata"
+            "INSERT INTO conversations (id, created_at, metadata, owner, written_at) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata, written_at = excluded.written_at"
         )
         await self._write(lambda db: db.execute(statement, row))
 
@@ -222,8 +202,8 @@ class SqliteHistory:
         """See `HistoryStore.add_items`."""
 
         def work(db: sqlite3.Connection) -> None:
-            known = db.execute("SELECT 1 FROM conversations WHERE id = ?", (conversation_id,)).fetchone()
-            if known is None:
+            touch = "UPDATE conversations SET written_at = ? WHERE id = ?"
+            if not db.execute(touch, (time.time(), conversation_id)).rowcount:
                 return
             last = "SELECT COALESCE(MAX(number), 0) FROM items WHERE conversation_id = ?"
             number: int = db.execute(last, (conversation_id,)).fetchone()[0]
@@ -247,6 +227,16 @@ class SqliteHistory:
         statement = "DELETE FROM items WHERE conversation_id = ? AND id = ?"
         return await self._write(lambda db: db.execute(statement, (conversation_id, item_id)).rowcount > 0)
 
+    async def forget_old(self, age_s: float) -> int:
+        """See `HistoryStore.forget_old`."""
+        moment = time.time() - age_s
+
+        def work(db: sqlite3.Connection) -> int:
+            responses = db.execute("DELETE FROM responses WHERE written_at < ?", (moment,)).rowcount
+            return responses + db.execute("DELETE FROM conversations WHERE written_at < ?", (moment,)).rowcount
+
+        return await self._write(work)
+
 
 def _find_item(db: sqlite3.Connection, item_id: str, owner: str) -> Item | None:
     for own in dict.fromkeys((owner, SHARED)):
@@ -259,6 +249,30 @@ def _find_item(db: sqlite3.Connection, item_id: str, owner: str) -> Item | None:
             found: Item = json.loads(row[0])
             return found
     return None
+
+
+def _get_response(db: sqlite3.Connection, response_id: str, owner: str) -> StoredResponse | None:
+    row = db.execute(_GET_RESPONSE, (response_id, SHARED, owner)).fetchone()
+    return None if row is None else _response(row)
+
+
+def _put_response(db: sqlite3.Connection, response: StoredResponse, row: tuple[str | float | None, ...]) -> None:
+    if not db.execute(_PUT_RESPONSE, row).rowcount:
+        raise id_taken(response.response_id)
+    index_items(db, response.response_id, response.items)
+
+
+def _row(response: StoredResponse) -> tuple[str | float | None, ...]:
+    """Of `_PUT_RESPONSE`, written now."""
+    return (
+        response.response_id,
+        json.dumps(dict(response.value)),
+        json.dumps(list(response.input_items)),
+        response.previous_response_id,
+        response.conversation_id,
+        response.owner,
+        time.time(),
+    )
 
 
 def _response(row: tuple[str, str, str, str | None, str | None, str]) -> StoredResponse:

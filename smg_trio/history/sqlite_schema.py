@@ -1,7 +1,7 @@
 """The tables of the SQLite history, and how files of earlier versions are brought up to date.
 
-``PRAGMA user_version`` numbers the schema: 0 had neither owners nor an index of items. What was kept before there were
-owners belongs to `conversations.SHARED`: it was open to every key holder then, and still is.
+``PRAGMA user_version`` numbers the schema: 0 had neither owners nor an index of items, 1 no times of writing. What was
+kept before there were owners belongs to `conversations.SHARED`: it was open to every key holder then, and still is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smg_trio.history")
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _TABLES: Final = """
 CREATE TABLE responses (
@@ -45,6 +45,15 @@ CREATE TABLE response_items (
 CREATE INDEX response_items_by_item ON response_items (item_id);
 CREATE INDEX items_by_id ON items (id);
 """
+_WRITTEN_COLUMNS: Final = """
+ALTER TABLE responses ADD COLUMN written_at REAL NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN written_at REAL NOT NULL DEFAULT 0;
+UPDATE responses SET written_at = strftime('%s', 'now');
+UPDATE conversations SET written_at = strftime('%s', 'now');
+CREATE INDEX responses_by_age ON responses (written_at);
+CREATE INDEX conversations_by_age ON conversations (written_at);
+"""
+"""What was kept before is as old as the migration."""
 
 
 class NewerSchema(Exception):
@@ -61,8 +70,10 @@ def prepare_schema(db: sqlite3.Connection) -> None:
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise NewerSchema
+        if version < 1:
+            _add_owners_and_items(db)
         if version < VERSION:
-            _migrate(db)
+            _run(db, _WRITTEN_COLUMNS)
             db.execute(f"PRAGMA user_version = {VERSION}")
     except BaseException:
         if db.in_transaction:
@@ -71,7 +82,8 @@ def prepare_schema(db: sqlite3.Connection) -> None:
     db.execute("COMMIT")
 
 
-def _migrate(db: sqlite3.Connection) -> None:
+def _add_owners_and_items(db: sqlite3.Connection) -> None:
+    """Make the tables of version 1, or of version 0's."""
     is_new = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'responses'").fetchone() is None
     _run(db, _TABLES if is_new else _OWNER_COLUMNS)
     _run(db, _ITEM_INDEXES)

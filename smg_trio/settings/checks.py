@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
@@ -62,6 +63,7 @@ def check_settings(settings: Settings) -> None:
     _check_positive(settings)
     _check_ranges(settings)
     check_media(settings)
+    _check_history(settings)
 
 
 def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
@@ -87,6 +89,31 @@ def _check_traces_endpoint(endpoint: str) -> None:
             f"{endpoint!r} is neither host:port nor an http(s) URL.",
             "Write it as collector:4318.",
         )
+
+
+_DATABASE_HOST = r"(\[[^\]@/?#\s]*\]|[^:@/?#\s,]*)(:\d*)?"
+_DATABASE_URL = re.compile(
+    r"postgres(ql)?://"
+    r"((%[0-9a-fA-F]{2}|[^%:@/?#\s])*(:(%[0-9a-fA-F]{2}|[^%@/?#\s])*)?@)?"  # user and password
+    rf"{_DATABASE_HOST}(,{_DATABASE_HOST})*"
+    r"(/[^@?#\s]*)?(\?[^@#\s]*)?"
+)
+
+
+def _check_history(settings: Settings) -> None:
+    backend, url = settings.history_backend, settings.history_url
+    if "://" in backend and not backend.startswith("sqlite:"):
+        raise ConfigError("--history-backend", "is not the place for a URL.", "Write postgres, and give --history-url.")
+    if backend == "postgres" and not url:
+        remedy = "Write it as postgresql://USER@HOST/DATABASE."
+        raise ConfigError("--history-url", "is missing beside --history-backend postgres.", remedy)
+    if backend != "postgres" and url is not None:
+        remedy = "Give --history-backend postgres too, or leave it out."
+        raise ConfigError("--history-url", "has a meaning for --history-backend postgres only.", remedy)
+    # Strict, so that no part of a password that is not encoded as it should be is taken for a host and shown.
+    if url is not None and not _DATABASE_URL.fullmatch(url):
+        remedy = "Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with special characters percent-encoded."
+        raise ConfigError("--history-url", "is not a PostgreSQL URL (not shown).", remedy)
 
 
 def _check_kinds(settings: Settings) -> None:
@@ -124,6 +151,8 @@ _ABOVE_0 = [
     "mm_max_pixels",
     "mm_max_item_bytes",
     "mm_max_inflight_bytes",
+    "history_pool_max",
+    "history_timeout_secs",
 ]
 _FROM_0 = [
     "tokenizer_cache_l1_max_memory",
@@ -138,6 +167,7 @@ _FROM_0 = [
     "rate_limit_tokens_per_second",
     "key_max_concurrent_requests",
     "key_tokens_per_minute",
+    "history_retention_secs",
 ]
 _FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
 _TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")

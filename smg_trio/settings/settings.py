@@ -349,12 +349,6 @@ class Settings:
         "HTTP",
         metavar="S",
     )
-    history_backend: str = _option(
-        "memory",
-        "Where the Responses API keeps responses and conversations: memory, none or sqlite:PATH.",
-        "HTTP",
-        metavar="STORE",
-    )
     shutdown_grace_period_secs: float = _option(
         180.0, "How long responses in flight may go on after SIGTERM.", "HTTP", metavar="S"
     )
@@ -362,6 +356,28 @@ class Settings:
     allow_kv_transfer_params: bool = _option(
         False, "Pass kv_transfer_params of clients to engines. Invalid ones occupy an engine's cache permanently.",
         "HTTP",
+    )  # fmt: skip
+    history_backend: str = _option(
+        "memory", "Where the Responses API keeps responses and conversations: memory, none, sqlite:PATH, or postgres, "
+        "which several gateways can share.", "History", metavar="STORE",
+    )  # fmt: skip
+    history_url: str | None = _option(
+        None, "Database of --history-backend postgres, as postgresql://USER@HOST:PORT/DATABASE. Others on this host "
+        "can see a command line: better give a password by SMG_TRIO_HISTORY_URL, PGPASSWORD or a settings file.",
+        "History", flags=("--postgres-db-url",), metavar="URL", secret=True,
+    )  # fmt: skip
+    history_pool_max: int = _option(
+        16, "postgres: connections to the database that this gateway may have.", "History",
+        flags=("--postgres-pool-max",), metavar="N",
+    )  # fmt: skip
+    history_timeout_secs: float = _option(
+        5.0, "postgres: how long one call to the database may take, waiting for a connection included; then its "
+        "request is answered as while the database is away.", "History", flags=("--postgres-op-timeout-secs",),
+        metavar="S",
+    )  # fmt: skip
+    history_retention_secs: float = _option(
+        0.0, "Responses and conversations that have not been written for this long are forgotten; 0: never for their "
+        "age.", "History", flags=("--history-memory-retention-secs",), metavar="S",
     )  # fmt: skip
     api_key: tuple[str, ...] = _option(
         (), "Key(s) of which clients must send one (Authorization: Bearer KEY). Probes stay public. Others on this "

@@ -28,7 +28,7 @@ _WITH_VALUE: Final = """
     balance-token-usage-threshold bucket-adjust-interval-secs cache-boundaries cache-index cache-ttl-secs
     client-cert-path client-key-path decode decode-policy discovery-check-interval-secs discovery-file
     discovery-provider encode-policy header-read-timeout-secs health-check-endpoint history-memory-max-items
-    history-memory-max-responses history-memory-retention-secs idle-connection-timeout-secs jemalloc-prof-dir
+    history-memory-max-responses idle-connection-timeout-secs jemalloc-prof-dir
     job-queue-capacity job-queue-concurrency jwt-audience jwt-issuer jwt-jwks-uri kv-connector-annotation
     kv-engine-id-annotation kv-index least-load-default-throughput least-load-kv-pressure-weight
     least-load-max-waiting-requests least-load-mean-prefill-tokens load-monitor-interval max-background-responses
@@ -36,8 +36,8 @@ _WITH_VALUE: Final = """
     mesh-tls-ca-cert mesh-tls-cert mesh-tls-key mm-processing model-id-from multimodal-shm-min-bytes
     multimodal-tensor-transport oracle-connect-descriptor oracle-password oracle-pool-max oracle-pool-min
     oracle-pool-timeout-secs oracle-tns-alias oracle-username oracle-wallet-path overlap-decay
-    overload-token-usage-threshold parser pd-admission-wait-secs postgres-db-url postgres-op-timeout-secs
-    postgres-pool-max power-of-two-load-metric prefill-max-inflight-requests-per-worker prefill-policy
+    overload-token-usage-threshold parser pd-admission-wait-secs
+    power-of-two-load-metric prefill-max-inflight-requests-per-worker prefill-policy
     prefill-queue-size prefill-queue-timeout-secs priority-scheduler-config priority-scheduler-default-max-class
     priority-scheduler-tenant-metric-top-n rdma-listen-ip rdma-slot-ttl-s redis-op-timeout-secs redis-pool-max
     redis-retention-days redis-url rl-control-timeout-secs rl-fanout-concurrency schema-config

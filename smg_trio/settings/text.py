@@ -27,7 +27,8 @@ def settings_text(layers: Layer) -> str:
 def _setting_line(option: dataclasses.Field[Any], sourced: Sourced) -> str:
     origin = _on_one_line(sourced.origin)
     if option.metadata["secret"] and sourced.value:
-        return f'# {option.name} = ["********"]  # {origin}; not shown'
+        hidden = '["********"]' if isinstance(sourced.value, tuple) else '"********"'
+        return f"# {option.name} = {hidden}  # {origin}; not shown"
     if sourced.value is None:
         return f"# {option.name} is not set  # {origin}"
     return f"{option.name} = {_toml(sourced.value)}  # {origin}"

@@ -113,7 +113,8 @@ def test_packages_are_installed_by_hash() -> None:
     assert len(packages) == len(re.findall(r"^[\w.-]+==", text, flags=re.MULTILINE))
     names = {re.sub(r"[-_.]+", "-", name).lower() for name, _ in packages}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    for line in (*project["project"]["dependencies"], *project["build-system"]["requires"]):
+    extra = project["project"]["optional-dependencies"]["postgres"]
+    for line in (*project["project"]["dependencies"], *extra, *project["build-system"]["requires"]):
         name = re.match(r"[\w.-]+", line)
         assert name is not None
         assert re.sub(r"[-_.]+", "-", name[0]).lower() in names, f"{line}: compile deploy/requirements.txt anew"

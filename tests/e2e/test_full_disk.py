@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
 from smg_trio.gateway.generation import responses_run as responding
+from smg_trio.history import retention
 from smg_trio.history.sqlite import SqliteHistory
 
 from .harness import ENDLESS, HELLO, PATIENCE_S, Bench, error_of, open_gateway
@@ -42,7 +42,7 @@ def make_room(bench: Bench) -> None:
 def let_time_pass(bench: Bench) -> None:
     """So long ago was the last failure that the next write is tried."""
     assert isinstance(bench.gateway.history, SqliteHistory)
-    bench.gateway.history._failed_at = -math.inf
+    bench.gateway.history._availability.forget_failure()
 
 
 @asynccontextmanager
@@ -159,6 +159,21 @@ async def test_a_broken_file_is_an_error_without_a_traceback(tmp_path: Path, cap
         for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/input_items"), ("POST", "/cancel")]:
             assert_unavailable(await bench.http.request(method, f"/v1/responses/x{path}"))
         assert not any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+async def test_what_is_older_than_the_retention_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.setattr(retention, "_SHORTEST_S", 0.01)
+    history = f"sqlite:{tmp_path}/history.db" if backend == "sqlite" else backend
+    async with open_gateway(tmp_path, HELLO, history_backend=history, history_retention_secs=0.2) as bench:
+        kept = (await create(bench, input="hi")).json()["id"]
+        with trio.fail_after(PATIENCE_S):
+            while True:
+                if (await bench.http.get(f"/v1/responses/{kept}")).status_code == 404:
+                    break
+                await trio.sleep(0.01)
 
 
 async def test_a_history_that_keeps_nothing_says_so_and_takes_no_background_work(tmp_path: Path) -> None:

@@ -13,12 +13,22 @@ import pytest
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
+from tests.postgres import PostgresServer
+
 from .harness import ENDLESS, HELLO, PATIENCE_S, Bench, error_of, open_gateway
 
 ALICE, BOB = {"authorization": "Bearer a-key"}, {"authorization": "Bearer b-key"}
 SLOW: dict[str, Any] = {"step_time_s": 0.005}
 KEYS = '[keys.alice]\nkey = "a-key"\n[keys.bob]\nkey = "b-key"\n'
-BACKENDS = ["memory", "sqlite"]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Which store it is in; for a database, its URL."""
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return server.new_url()
+    return str(request.param)
 
 
 @asynccontextmanager
@@ -28,8 +38,11 @@ async def owned_gateway(tmp_path: Path, backend: str, keys: str = KEYS, **option
         file.write_text(keys)
         file.chmod(0o600)
         options["api_key_file"] = str(file)
-    history = backend if backend == "memory" else f"sqlite:{tmp_path}/history.db"
-    async with open_gateway(tmp_path, options.pop("says", HELLO), history_backend=history, **options) as bench:
+    if backend.startswith("postgresql:"):
+        options |= {"history_backend": "postgres", "history_url": backend}
+    else:
+        options["history_backend"] = f"sqlite:{tmp_path}/history.db" if backend == "sqlite" else backend
+    async with open_gateway(tmp_path, options.pop("says", HELLO), **options) as bench:
         yield bench
 
 
@@ -61,7 +74,6 @@ async def turn(socket: WebSocketConnection, **fields: Any) -> dict[str, Any]:
                 return event
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 async def test_a_response_exists_for_its_holder_alone(tmp_path: Path, backend: str) -> None:
     async with owned_gateway(tmp_path, backend) as bench:
         hers = await created(bench, ALICE, input="SECRET", request_id="hers")
@@ -100,7 +112,6 @@ async def test_a_response_exists_for_its_holder_alone(tmp_path: Path, backend: s
         assert (await bench.http.delete("/v1/responses/hers", headers=ALICE)).status_code == 200
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 async def test_an_id_that_another_holder_uses_is_a_conflict(tmp_path: Path, backend: str) -> None:
     async with owned_gateway(tmp_path, backend, says=ENDLESS, engine=SLOW) as bench:
         assert (await created(bench, ALICE, request_id="hers", background=True))["status"] == "queued"
@@ -113,7 +124,6 @@ async def test_an_id_that_another_holder_uses_is_a_conflict(tmp_path: Path, back
         assert (await bench.http.get("/v1/responses/hers", headers=ALICE)).json()["status"] == "cancelled"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 async def test_a_conversation_exists_for_its_holder_alone(tmp_path: Path, backend: str) -> None:
     async with owned_gateway(tmp_path, backend) as bench:
         item = {"type": "message", "role": "user", "content": "SECRET", "id": "msg_hers"}
@@ -142,7 +152,6 @@ async def test_a_conversation_exists_for_its_holder_alone(tmp_path: Path, backen
         assert (await bench.http.delete(f"/v1/conversations/{hers}", headers=ALICE)).status_code == 200
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 async def test_a_rotated_key_of_the_same_holder_keeps_what_is_stored(tmp_path: Path, backend: str) -> None:
     async with owned_gateway(tmp_path, backend) as bench:
         hers = (await created(bench, ALICE))["id"]

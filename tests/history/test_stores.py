@@ -1,4 +1,4 @@
-"""Both stores by the same checks; and what only SQLite promises: nothing acknowledged is lost."""
+"""All stores by the same checks; and what memory and SQLite are alone with."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -18,19 +20,34 @@ from trio.testing import MockClock
 
 from smg_trio.core.conversations import StoredConversation, StoredResponse
 from smg_trio.core.errors import ConfigError, Conflict
-from smg_trio.history import HistoryStore, open_history
-from smg_trio.history.base import HistoryUnavailable, response_chain
+from smg_trio.history import HistoryOptions, HistoryStore, open_history
+from smg_trio.history.base import HistoryUnavailable
 from smg_trio.history.memory import MemoryHistory
+from smg_trio.history.retention import keep_forgetting
 from smg_trio.history.sqlite import SqliteHistory
+from tests.postgres import PostgresServer
 
-BACKENDS = ["memory", "sqlite"]
+Opener = Callable[[], AbstractAsyncContextManager[HistoryStore]]
 
 
 @asynccontextmanager
-async def store(backend: str, tmp_path: Path) -> AsyncIterator[HistoryStore]:
-    async with open_history(f"sqlite:{tmp_path}/history.db" if backend == "sqlite" else backend) as opened:
-        assert opened is not None
-        yield opened
+async def opened(backend: str, **options: Any) -> AsyncIterator[HistoryStore]:
+    async with open_history(backend, HistoryOptions(**options)) as history:
+        assert history is not None
+        yield history
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Opens the same store each time; memory has forgotten."""
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return partial(opened, "postgres", url=server.new_url())
+    return partial(opened, f"sqlite:{tmp_path}/history.db" if request.param == "sqlite" else "memory")
+
+
+def sqlite_store(tmp_path: Path) -> AbstractAsyncContextManager[HistoryStore]:
+    return opened(f"sqlite:{tmp_path}/history.db")
 
 
 def response(number: int, previous: int | None = None, *, owner: str = "", **value: object) -> StoredResponse:
@@ -43,9 +60,8 @@ def response(number: int, previous: int | None = None, *, owner: str = "", **val
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_responses_are_kept_replaced_and_forgotten(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_responses_are_kept_replaced_and_forgotten(store: Opener) -> None:
+    async with store() as history:
         assert await history.get_response("resp_1", "") is None
         await history.put_response(response(1, status="queued"))
         await history.put_response(response(1))
@@ -55,23 +71,21 @@ async def test_responses_are_kept_replaced_and_forgotten(backend: str, tmp_path:
         assert await history.get_response("resp_1", "") is None
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_chain_is_oldest_first_and_broken_by_a_missing_link(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_a_chain_is_oldest_first_and_broken_by_a_missing_link(store: Opener) -> None:
+    async with store() as history:
         for number in (1, 2, 3):
             await history.put_response(response(number, number - 1 or None))
-        assert await response_chain(history, "resp_3", "") == [response(1), response(2, 1), response(3, 2)]
+        assert await history.get_chain("resp_3", "") == [response(1), response(2, 1), response(3, 2)]
         await history.delete_response("resp_1", "")
-        assert await response_chain(history, "resp_3", "") is None
+        assert await history.get_chain("resp_3", "") is None
         await history.put_response(response(1, 3))
-        chain = await response_chain(history, "resp_3", "")
+        chain = await history.get_chain("resp_3", "")
         assert chain is not None
         assert len(chain) == 3, "a circle ends"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_conversations_and_their_items(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_conversations_and_their_items(store: Opener) -> None:
+    async with store() as history:
         conversation = StoredConversation(conversation_id="conv_1", created_at=5, metadata={"a": "b"})
         await history.add_items("conv_1", [{"id": "lost"}])
         await history.put_conversation(conversation)
@@ -87,6 +101,17 @@ async def test_conversations_and_their_items(backend: str, tmp_path: Path) -> No
         assert await history.delete_conversation("conv_1", "")
         assert await history.items("conv_1") == []
         assert not await history.delete_conversation("conv_1", "")
+
+
+async def test_a_long_chain_is_read_whole(store: Opener) -> None:
+    async with store() as history:
+        for number in range(1, 201):
+            await history.put_response(response(number, number - 1 or None, owner="alice" if number > 1 else ""))
+        chain = await history.get_chain("resp_200", "alice")
+        assert chain is not None
+        assert [one.response_id for one in chain] == [f"resp_{number}" for number in range(1, 201)]
+        assert chain[-1] == response(200, 199, owner="alice")
+        assert chain[0].owner == ""
 
 
 async def test_memory_is_bounded_and_forgets_what_was_not_used_for_longest() -> None:
@@ -175,32 +200,30 @@ async def test_memory_forgets_the_oldest_when_all_are_too_heavy() -> None:
 # ---- whose it is ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_what_one_owner_keeps_does_not_exist_for_another(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_what_one_owner_keeps_does_not_exist_for_another(store: Opener) -> None:
+    async with store() as history:
         await history.put_response(response(1, owner="alice"))
         await history.put_response(response(2, 1, owner="alice"))
         for other in ("bob", "", "ali"):
             assert await history.get_response("resp_1", other) is None
-            assert await response_chain(history, "resp_2", other) is None
+            assert await history.get_chain("resp_2", other) is None
             assert not await history.delete_response("resp_1", other)
             assert await history.find_items(["msg_1", "in_1"], other) == {}
             with pytest.raises(Conflict):
                 await history.put_response(response(1, owner=other))
         assert await history.has_response("resp_1")
-        assert await response_chain(history, "resp_2", "alice") == [
+        assert await history.get_chain("resp_2", "alice") == [
             response(1, owner="alice"),
             response(2, 1, owner="alice"),
         ]
         assert await history.delete_response("resp_1", "alice")
         assert not await history.has_response("resp_1")
         await history.put_response(response(1, owner="bob"))
-        assert await response_chain(history, "resp_2", "alice") is None, "a chain does not lead to another owner's"
+        assert await history.get_chain("resp_2", "alice") is None, "a chain does not lead to another owner's"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_conversations_have_owners_too(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_conversations_have_owners_too(store: Opener) -> None:
+    async with store() as history:
         conversation = StoredConversation(conversation_id="c", created_at=5, metadata={}, owner="alice")
         await history.put_conversation(conversation)
         await history.add_items("c", [{"id": "1"}])
@@ -212,13 +235,12 @@ async def test_conversations_have_owners_too(backend: str, tmp_path: Path) -> No
         assert await history.delete_conversation("c", "alice")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_what_was_kept_without_keys_is_everybodys(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_what_was_kept_without_keys_is_everybodys(store: Opener) -> None:
+    async with store() as history:
         await history.put_response(response(1))
         await history.put_response(response(2, 1, owner="alice"))
         assert await history.get_response("resp_1", "bob") == response(1)
-        assert len(await response_chain(history, "resp_2", "alice") or ()) == 2
+        assert len(await history.get_chain("resp_2", "alice") or ()) == 2
         assert list(await history.find_items(["msg_1"], "bob")) == ["msg_1"]
         assert await history.delete_response("resp_1", "bob")
 
@@ -231,9 +253,8 @@ def holding(response_id: str, *items: tuple[str, str], owner: str = "a") -> Stor
     return StoredResponse(response_id=response_id, value={"output": output}, owner=owner)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_items_are_found_by_their_ids_wherever_they_are_kept(backend: str, tmp_path: Path) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_items_are_found_by_their_ids_wherever_they_are_kept(store: Opener) -> None:
+    async with store() as history:
 
         async def text_of(item_id: str, owner: str = "a") -> str | None:
             found = await history.find_items([item_id, "never"], owner)
@@ -261,11 +282,8 @@ async def test_items_are_found_by_their_ids_wherever_they_are_kept(backend: str,
         assert await text_of("i") is None
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_later_state_without_an_item_does_not_hide_the_same_item_kept_elsewhere(
-    backend: str, tmp_path: Path
-) -> None:
-    async with store(backend, tmp_path) as history:
+async def test_a_later_state_without_an_item_does_not_hide_the_same_item_kept_elsewhere(store: Opener) -> None:
+    async with store() as history:
         await history.put_response(holding("r1", ("i", "kept")))
         await history.put_response(holding("r2", ("i", "gone")))
         await history.put_response(holding("r2"))
@@ -314,8 +332,8 @@ async def test_a_file_of_an_earlier_version_is_brought_up_to_date_and_its_conten
     with closing(sqlite3.connect(path)) as old:
         old.executescript(_FIRST_SCHEMA)
     for owner in ("alice", "", "bob"):  # the second and third time it is up to date already
-        async with store("sqlite", tmp_path) as history:
-            chain = await response_chain(history, "resp_2", owner)
+        async with sqlite_store(tmp_path) as history:
+            chain = await history.get_chain("resp_2", owner)
             assert chain is not None
             assert [one.response_id for one in chain] == ["resp_1", "resp_2"]
             assert set(await history.find_items(["msg_1", "in_1", "it_1"], owner)) == {"msg_1", "in_1", "it_1"}
@@ -327,13 +345,29 @@ async def test_a_file_of_an_earlier_version_is_brought_up_to_date_and_its_conten
             assert (await history.get_response("resp_3", owner) is not None) is (owner == "alice")
 
 
+async def test_what_a_file_without_times_holds_is_as_old_as_its_migration(tmp_path: Path) -> None:
+    async with sqlite_store(tmp_path) as history:
+        await history.put_response(response(1, owner="alice"))
+        await history.put_conversation(StoredConversation(conversation_id="c", created_at=0, metadata={}))
+    with closing(sqlite3.connect(tmp_path / "history.db")) as first:  # as version 1 made it
+        first.executescript("""
+            DROP INDEX responses_by_age; ALTER TABLE responses DROP COLUMN written_at;
+            DROP INDEX conversations_by_age; ALTER TABLE conversations DROP COLUMN written_at;
+            PRAGMA user_version = 1;
+        """)
+    async with sqlite_store(tmp_path) as history:
+        assert await history.get_response("resp_1", "alice") == response(1, owner="alice")
+        assert await history.forget_old(3600) == 0
+        assert await history.forget_old(-3600) == 2
+
+
 async def test_a_file_that_cannot_be_brought_up_to_date_stays_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     with closing(sqlite3.connect(path)) as old:
         old.executescript(_FIRST_SCHEMA)
         old.execute("CREATE TABLE response_items (something TEXT)")
     with pytest.raises(ConfigError, match="history-backend"):
-        async with store("sqlite", tmp_path):
+        async with sqlite_store(tmp_path):
             pass
     with closing(sqlite3.connect(path)) as old:
         assert old.execute("PRAGMA user_version").fetchone() == (0,)
@@ -346,7 +380,7 @@ async def test_a_kept_response_that_cannot_be_read_does_not_hinder_the_others(tm
         for number, value in enumerate(("no JSON", "[]", '{"output": [{}]}', '{"output": 5}')):
             old.execute(f"INSERT INTO responses VALUES ('bad{number}', '{value}', '[]', NULL, NULL)")
         old.commit()
-    async with store("sqlite", tmp_path) as history:
+    async with sqlite_store(tmp_path) as history:
         assert set(await history.find_items(["msg_1", "in_1"], "")) == {"msg_1", "in_1"}
 
 
@@ -354,7 +388,7 @@ async def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "history.db")) as later:
         later.execute("PRAGMA user_version = 99")
     with pytest.raises(ConfigError, match="later version"):
-        async with store("sqlite", tmp_path):
+        async with sqlite_store(tmp_path):
             pass
 
 
@@ -371,7 +405,7 @@ async def test_only_the_gateways_user_can_open_the_files(
 ) -> None:
     before = os.umask(umask)
     try:
-        async with store("sqlite", tmp_path) as history:
+        async with sqlite_store(tmp_path) as history:
             await history.put_response(response(1))
             assert modes(tmp_path) == dict.fromkeys(("history.db", "history.db-wal", "history.db-shm"), 0o600)
     finally:
@@ -386,7 +420,7 @@ async def test_a_file_that_others_can_open_is_warned_of_and_left_as_it_is(
     path = tmp_path / "history.db"
     path.touch()
     path.chmod(mode)
-    async with store("sqlite", tmp_path) as history:
+    async with sqlite_store(tmp_path) as history:
         await history.put_response(response(1))
     (line,) = caplog.records
     assert f"chmod 600 {path} {path}-wal {path}-shm" in line.getMessage()
@@ -408,7 +442,7 @@ async def test_a_history_in_sqlites_memory_leaves_no_file(tmp_path: Path, monkey
 async def test_a_transaction_that_fails_leaves_the_store_usable_and_is_logged_once_a_minute(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with store("sqlite", tmp_path) as history:
+    async with sqlite_store(tmp_path) as history:
         assert isinstance(history, SqliteHistory)
         await history.put_response(response(1))
         history.ensure_writable()
@@ -432,3 +466,61 @@ async def test_a_transaction_that_fails_leaves_the_store_usable_and_is_logged_on
         history._connection.execute("PRAGMA query_only = 0")
         await history.put_response(response(2))
         history.ensure_writable()
+
+
+# ---- later states, and age -----------------------------------------------------------------------------------
+
+
+async def test_only_a_response_that_is_pending_has_later_states(store: Opener) -> None:
+    async with store() as history:
+        assert not await history.update_response(response(1, status="in_progress"))
+        assert not await history.has_response("resp_1"), "what was deleted does not come back"
+        await history.put_response(response(1, status="queued", owner="alice"))
+        assert not await history.update_response(response(1, owner="bob"))
+        assert not await history.update_response(response(1))
+        assert await history.update_response(response(1, status="in_progress", owner="alice"))
+        ended = response(1, owner="alice")
+        assert await history.update_response(ended)
+        assert not await history.update_response(response(1, status="cancelled", owner="alice"))
+        assert await history.get_response("resp_1", "alice") == ended
+        assert set(await history.find_items(["msg_1", "in_1"], "alice")) == {"msg_1", "in_1"}
+
+
+async def test_what_was_written_long_ago_is_forgotten(store: Opener) -> None:
+    async with store() as history:
+        await history.put_response(response(1))
+        await history.put_conversation(StoredConversation(conversation_id="c", created_at=0, metadata={}))
+        await history.add_items("c", [{"id": "i"}])
+        assert await history.forget_old(3600) == 0
+        assert await history.has_response("resp_1")
+        assert await history.forget_old(0) == 2
+        assert not await history.has_response("resp_1")
+        assert await history.get_conversation("c", "") is None
+        assert await history.find_items(["msg_1", "in_1", "i"], "") == {}
+
+
+async def test_age_counts_from_the_last_write(autojump_clock: MockClock) -> None:
+    history = MemoryHistory()
+    await history.put_response(response(1))
+    await history.put_response(response(2))
+    await history.put_conversation(StoredConversation(conversation_id="c", created_at=0, metadata={}))
+    await history.put_conversation(StoredConversation(conversation_id="d", created_at=0, metadata={}))
+    await trio.sleep(100)
+    await history.put_response(response(1))
+    await history.add_items("c", [{"id": "i"}])
+    await history.get_response("resp_2", "")
+    assert await history.forget_old(50) == 2
+    assert await history.has_response("resp_1")
+    assert not await history.has_response("resp_2")
+    assert await history.get_conversation("c", "") is not None
+
+
+async def test_old_responses_are_forgotten_again_and_again(autojump_clock: MockClock) -> None:
+    history = MemoryHistory()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_forgetting, history, 100.0)
+        for number in range(20):
+            await history.put_response(response(number))
+            await trio.sleep(30)
+            assert 3 <= len(history._responses) <= 5 or number < 4
+        nursery.cancel_scope.cancel()

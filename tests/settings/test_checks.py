@@ -8,7 +8,7 @@ import pytest
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.settings.checks import ControlPlaneKey, check_settings, control_plane_key
-from smg_trio.settings.settings import Settings
+from smg_trio.settings.settings import Settings, flags_of, options
 
 TLS = {"tls_cert_path": "c", "tls_key_path": "k"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -74,3 +74,69 @@ def test_a_tenants_key_has_a_tenant(entry: str) -> None:
     with pytest.raises(ConfigError, match="entry 2") as raised:
         check_settings(Settings(tenant_api_key=("a:b", entry)))
     assert "key" not in str(raised.value).replace("--tenant-api-key", "").replace("tenant:key", "").replace("KEY", "")
+
+
+# ---- the database of the history -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://",
+        "postgres:///smg",
+        "postgresql://smg@db/smg",
+        "postgresql://smg:p%40ss:word@db.internal:5432/smg?sslmode=require",
+        "postgresql://smg@%2Fvar%2Frun/smg?options=-c%20search_path%3Dsmg",
+        "postgresql://a:b@h1:1,h2,[::1]:3/smg?target_session_attrs=read-write",
+    ],
+)
+def test_urls_of_a_database(url: str) -> None:
+    check_settings(Settings(history_backend="postgres", history_url=url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "TOPSECRET",
+        "mysql://smg:TOPSECRET@db/smg",
+        "postgresql://smg:TOP@SECRET@db/smg",
+        "postgresql://smg:TOP/SECRET@db/smg",
+        "postgresql://smg:TOP?SECRET@db/smg",
+        "postgresql://smg:TOP#SECRET@db/smg",
+        "postgresql://smg:TOP SECRET@db/smg",
+        "postgresql://smg:TOP%SECRET@db/smg",
+        "postgresql://smg:TOPSECRET",
+        "host=db user=smg password=TOPSECRET",
+    ],
+)
+def test_what_is_not_such_a_url_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"--history-url: is not a PostgreSQL URL") as refused:
+        check_settings(Settings(history_backend="postgres", history_url=url))
+    assert "SECRET" not in str(refused.value)
+    assert "TOP" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({"history_backend": "postgres"}, "--history-url"),
+        ({"history_url": "postgresql://db/smg"}, "--history-url"),
+        ({"history_backend": "postgresql://smg:TOPSECRET@db/smg"}, "--history-backend"),
+        ({"history_pool_max": 0}, "--history-pool-max"),
+        ({"history_timeout_secs": 0.0}, "--history-timeout-secs"),
+        ({"history_retention_secs": -1.0}, "--history-retention-secs"),
+    ],
+)
+def test_settings_of_the_history_that_cannot_work(settings: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_settings(Settings(**settings))
+    assert refused.value.option == option
+    assert "SECRET" not in str(refused.value)
+
+
+def test_the_references_flags_of_the_history_are_ours() -> None:
+    flags = {flag: option.name for option in options() for flag in flags_of(option)}
+    assert flags["--postgres-db-url"] == "history_url"
+    assert flags["--postgres-pool-max"] == "history_pool_max"
+    assert flags["--postgres-op-timeout-secs"] == "history_timeout_secs"
+    assert flags["--history-memory-retention-secs"] == "history_retention_secs"

@@ -230,7 +230,9 @@ def test_what_is_shown_can_be_fed_back(said: dict[str, Sourced]) -> None:
     fed = read_toml(settings_text(layers), "shown").checked()
     again = {name: sourced.value for name, sourced in merged(defaults(), fed).items()}
     expected = {name: sourced.value for name, sourced in layers.items()}
-    secrets = {option.name: () for option in options() if option.metadata["secret"]}
+    secrets = {
+        option.name: option.default for option in options() if option.metadata["secret"] and expected[option.name]
+    }
     assert again == expected | secrets
 
 
@@ -239,6 +241,10 @@ def test_secrets_are_shown_as_there_but_not_as_values() -> None:
     assert "hunter" not in shown
     assert '# api_key = ["********"]  # SMG_TRIO_API_KEY; not shown' in shown
     assert "api_key" not in tomllib.loads(shown)
+    url = "postgresql://smg:hunter2@db/smg"
+    shown = settings_text(merged(defaults(), environment(SMG_TRIO_HISTORY_URL=url)))
+    assert '# history_url = "********"  # SMG_TRIO_HISTORY_URL; not shown' in shown
+    assert "hunter" not in shown
 
 
 def test_undecodable_words_of_a_command_line_are_shown_as_valid_toml() -> None:

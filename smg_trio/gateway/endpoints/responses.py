@@ -110,10 +110,11 @@ async def get_response(gateway: Gateway, request: Request) -> Response:
 
 
 async def cancel_response(gateway: Gateway, request: Request) -> Response:
-    """Cancel a response in the background; its engine requests are aborted."""
+    """Cancel a response in the background; its engine requests are aborted, if this gateway has sent them."""
     response = cancelled(await _kept(gateway, request))
     gateway.background.cancel(response.response_id)
-    await needs_history(gateway).put_response(response)
+    if not await needs_history(gateway).update_response(response):
+        response = await _kept(gateway, request)  # it has ended, perhaps only just
     return json_response(response_body(response))
 
 

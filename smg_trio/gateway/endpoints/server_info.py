@@ -71,7 +71,7 @@ def _traits(template: ChatTemplate | MistralChat | None) -> dict[str, Any] | Non
 
 
 async def server_info(gateway: Gateway, request: Request) -> Response:
-    """Version, policy, models and workers."""
+    """Version, policy, kind of history, models and workers."""
     registry = gateway.registry
     found = {name: gateway.catalog.find(name) for name in gateway.catalog.names()}
     models = [
@@ -87,5 +87,11 @@ async def server_info(gateway: Gateway, request: Request) -> Response:
         for name, model in found.items()
     ]
     workers = [worker_value(worker.snapshot(), registry.load(worker.spec.worker_id)) for worker in registry.workers()]
-    body = server_info_body(version=__version__, policy=registry.policy_name, models=models, workers=workers)
+    body = server_info_body(
+        version=__version__,
+        policy=registry.policy_name,
+        history=gateway.settings.history_backend.partition(":")[0],
+        models=models,
+        workers=workers,
+    )
     return json_response(body)

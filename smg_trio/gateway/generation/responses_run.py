@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -17,7 +17,7 @@ from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conve
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.gateway.generation.session import GenerationSession, fold_answer
-from smg_trio.history.base import HistoryStore, HistoryUnavailable, response_chain
+from smg_trio.history.base import HistoryStore, HistoryUnavailable
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
 
@@ -31,9 +31,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smg_trio.gateway")
 
+Result = TypeVar("Result")
+
 OPENAI_MODELS = "gpt-"
 """How the names of OpenAI's models begin: Codex asks for one of them unless told otherwise, and for others in further
 threads, whatever server it talks to. Where a single model is served, that is what they mean."""
+_WITH_OUTPUT = ("completed", "incomplete")
+"""States in which a response is added to its conversation."""
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
@@ -172,7 +176,7 @@ class ResponsesRun:
         try:
             if self._asked.store:
                 await store.put_response(stored)
-            if self._asked.conversation is not None and value["status"] in ("completed", "incomplete"):
+            if self._asked.conversation is not None and value["status"] in _WITH_OUTPUT:
                 await store.add_items(self._asked.conversation, stored.items)
         except HistoryUnavailable:
             if self._asked.store_required:
@@ -181,16 +185,14 @@ class ResponsesRun:
         return True
 
     async def _keep_in_the_end(self, value: dict[str, Any]) -> None:
-        """Store how a response in the background ended: it exists nowhere else, so try until it can be stored."""
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                await self.keep(value)
-            except HistoryUnavailable:
-                await trio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-            else:
-                return
+        """Store how a response in the background ended: it exists nowhere else, so try until it can be stored.
+
+        Unless it has been cancelled or deleted meanwhile, through another gateway with the same history.
+        """
+        store, stored = needs_history(self._gateway), self.stored(value)
+        kept = await _in_the_end(store.update_response, stored)
+        if kept and stored.conversation_id is not None and value["status"] in _WITH_OUTPUT:
+            await _in_the_end(store.add_items, stored.conversation_id, stored.items)
 
     async def run_in_background(self, fold: ResponseFold) -> None:
         """Generate, and keep each state. Cancelled, the canceller has kept the last one."""
@@ -200,7 +202,8 @@ class ResponsesRun:
 
     async def _generate(self, fold: ResponseFold) -> None:
         with suppress(HistoryUnavailable):  # that it is queued has been stored
-            await self.keep(self.unfinished("in_progress"))
+            if not await needs_history(self._gateway).update_response(self.stored(self.unfinished("in_progress"))):
+                return
         try:
             session = self.begin()
             await fold_answer(session, fold)
@@ -211,6 +214,17 @@ class ResponsesRun:
             await self._keep_in_the_end(fold.response())
             return
         await self._keep_in_the_end(fold.response(session.answer.usage()))
+
+
+async def _in_the_end(call: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
+    """Call until the history is available."""
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return await call(*arguments)
+        except HistoryUnavailable:
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 async def _history(
@@ -224,7 +238,7 @@ async def _history(
             chain.insert(0, local[following])
             following = local[following].previous_response_id
         if following is not None:
-            kept = await response_chain(needs_history(gateway), following, owner)
+            kept = await needs_history(gateway).get_chain(following, owner)
             if kept is None:
                 raise PreviousResponseNotFound(following)
             chain = [*kept, *chain]

@@ -101,7 +101,8 @@ class ResponseEventWriter:
         return encode_text(self._event(output.end.event, f'"response":{self._response(usage)}'))
 
     def failed(self, exc: BaseException, usage: Usage | None = None) -> bytes:
-        """What ends a stream that fails: ``response.failed`` with what there is."""
+        """What ends a stream that fails: ``response.failed`` with what there is, which is not kept."""
+        self.not_stored()
         self._output.fail(failed_end(exc))
         return encode_text(self._event("response.failed", f'"response":{self._response(usage)}'))
 

@@ -296,6 +296,7 @@ def test_a_failure_shows_what_there_was(exc: Exception, code: str) -> None:
     folder = ResponseFold(answer())
     folder.feed(ChoiceUpdate(0, (ContentDelta("so"),)))
     folder.fail(exc)
+    folder.not_stored()  # as a response in the background is, and a failed stream is not
     assert folder.response(Usage(3, 1)) == last["response"] == writer.response(Usage(3, 1))
 
 
