@@ -17,8 +17,9 @@ from docs_http import http_page
 from smg_trio.cli.main import make_parser
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.launcher.serve_options import make_parser as make_serve_parser
+from smg_trio.settings.flags import flags_of
 from smg_trio.settings.help_text import EXIT_CODES
-from smg_trio.settings.settings import flags_of, options
+from smg_trio.settings.settings import options
 from smg_trio.settings.smg_flags import NOTE, SWITCHES, TRANSLATED, WITH_VALUE, WITH_VALUES
 from smg_trio.settings.sources import variable_of
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from smg_trio import __version__
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest, SmgError
+from smg_trio.settings.flags import argument_keywords, flags_of
 from smg_trio.settings.help_text import Parser, exit_codes
-from smg_trio.settings.settings import Settings, argument_keywords, flags_of, options
+from smg_trio.settings.settings import Settings, options
 from smg_trio.settings.smg_flags import add_smg_flags, given_smg_flags, settings_with
 from smg_trio.settings.sources import (
     CONFIG_VARIABLE,

@@ -19,8 +19,9 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError
 from smg_trio.launcher.argv import flag_value
 from smg_trio.launcher.media_limits import limits_of_engine
+from smg_trio.settings.flags import argument_keywords, flag_of, flags_of
 from smg_trio.settings.help_text import Parser, exit_codes
-from smg_trio.settings.settings import Settings, argument_keywords, flag_of, flags_of, options
+from smg_trio.settings.settings import Settings, options
 from smg_trio.settings.smg_flags import NOTE, add_smg_flags, given_smg_flags
 
 if TYPE_CHECKING:

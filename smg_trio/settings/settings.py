@@ -7,11 +7,12 @@ Flag names and defaults are the reference gateway's where it has them.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from smg_trio.settings.flags import option as _option
 
 BACKENDS = ("vllm", "tokenspeed")
 CONTROL_PLANE_ROLES = ("admin", "user")
@@ -28,32 +29,6 @@ POLICIES = (
     "cache_aware",
     "manual",
 )
-
-
-def _option(
-    default: Any,
-    help: str,
-    group: str,
-    *,
-    flags: Sequence[str] = (),
-    metavar: str | None = None,
-    choices: Sequence[str] | None = None,
-    secret: bool = False,
-    guards: bool = False,
-) -> Any:
-    """A field. `secret`: never shown. `guards`: empty is refused, not taken for unset, which would leave it open."""
-    metadata: Mapping[str, Any] = {
-        "help": help,
-        "group": group,
-        "flags": tuple(flags),
-        "metavar": metavar,
-        "choices": choices,
-        "secret": secret,
-        "guards": guards,
-    }
-    if isinstance(default, (list, tuple)):
-        return field(default=tuple(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,42 +435,3 @@ class Settings:
 def options() -> Sequence[dataclasses.Field[Any]]:
     """The fields of `Settings` in order, with their metadata."""
     return dataclasses.fields(Settings)
-
-
-def flag_of(name: str) -> str:
-    """The command-line flag of a field."""
-    return "--" + name.replace("_", "-")
-
-
-def flags_of(option: dataclasses.Field[Any]) -> tuple[str, ...]:
-    """Every command-line flag of a field, its own first."""
-    return (flag_of(option.name), *option.metadata["flags"])
-
-
-def argument_keywords(option: dataclasses.Field[Any]) -> dict[str, Any]:
-    """What `argparse` is told about a field beside its flags. What is not given is not among the parsed either."""
-    metadata = option.metadata
-    keywords: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS, "help": _help_of(option)}
-    if isinstance(option.default, bool):
-        return keywords | {"action": argparse.BooleanOptionalAction}
-    number = isinstance(option.default, (int, float))
-    keywords["metavar"] = metadata["metavar"] or ("NAME" if metadata["choices"] else "N" if number else "TEXT")
-    if metadata["choices"]:
-        keywords["choices"] = metadata["choices"]
-    elif isinstance(option.default, tuple):
-        keywords |= {"action": "extend", "nargs": "+"}
-    elif isinstance(option.default, (int, float)):
-        keywords["type"] = type(option.default)
-    return keywords
-
-
-def _help_of(option: dataclasses.Field[Any]) -> str:
-    text: str = option.metadata["help"].replace("%", "%%")
-    if option.metadata["choices"]:
-        text += f" One of {', '.join(option.metadata['choices'])}."
-    if option.default is None or option.default == ():
-        return text
-    if isinstance(option.default, bool):
-        return f"{text} (default: {'on' if option.default else 'off'})"
-    shown = " ".join(option.default) if isinstance(option.default, tuple) else option.default
-    return f"{text} (default: {shown})"

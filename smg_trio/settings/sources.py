@@ -16,7 +16,8 @@ from typing import Any, Final, get_args, get_type_hints
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.settings.checks import check_settings
-from smg_trio.settings.settings import Settings, flag_of, flags_of, options
+from smg_trio.settings.flags import flag_of, flags_of
+from smg_trio.settings.settings import Settings, options
 
 PREFIX: Final = "SMG_TRIO_"
 CONFIG_VARIABLE: Final = "SMG_TRIO_CONFIG"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from smg_trio.cli.completion import SHELLS
-from smg_trio.settings.settings import flags_of, options
+from smg_trio.settings.flags import flags_of
+from smg_trio.settings.settings import options
 
 MAKE = [sys.executable, "-m", "smg_trio", "completion"]
 _ASK_BASH = """

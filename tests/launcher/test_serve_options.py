@@ -16,7 +16,8 @@ from smg_trio.launcher.serve_options import (
     parse_serve,
     settings_of,
 )
-from smg_trio.settings.settings import flags_of, options
+from smg_trio.settings.flags import flags_of
+from smg_trio.settings.settings import options
 from smg_trio.settings.sources import merged, read_environment, read_toml
 
 FLAG_FILES = {

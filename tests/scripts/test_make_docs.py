@@ -9,7 +9,8 @@ from pathlib import Path
 from smg_trio.api.openapi import document_path
 from smg_trio.core import errors
 from smg_trio.gateway.routes import ROUTES
-from smg_trio.settings.settings import flags_of, options
+from smg_trio.settings.flags import flags_of
+from smg_trio.settings.settings import options
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,8 @@ import pytest
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.settings.checks import ControlPlaneKey, check_settings, control_plane_key
-from smg_trio.settings.settings import Settings, flags_of, options
+from smg_trio.settings.flags import flags_of
+from smg_trio.settings.settings import Settings, options
 
 TLS = {"tls_cert_path": "c", "tls_key_path": "k"}
 REFUSED: list[tuple[dict[str, Any], str]] = [

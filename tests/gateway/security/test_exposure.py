@@ -12,7 +12,8 @@ import pytest
 from smg_trio.gateway.security.api_keys import ApiKeys
 from smg_trio.gateway.security.exposure import exposure_line, exposures, is_everywhere, is_local
 from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyRing, Role
-from smg_trio.settings.settings import Settings, flags_of, options
+from smg_trio.settings.flags import flags_of
+from smg_trio.settings.settings import Settings, options
 from tests.e2e.harness import HELLO, open_gateway
 
 CLOSED: dict[str, Any] = {
