@@ -15,6 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from smg_trio.testing.script import LengthScript
+from smg_trio.testing.vision import NO_SIGHT, Sight
 
 # A word with the space marker of byte-level BPE or of SentencePiece.
 _WORD = re.compile("[Ġ▁]([a-z]{2,})")
@@ -30,6 +31,7 @@ class _Seeded:
     prompt_token_ids: Sequence[int] = ()
     ending_ids: frozenset[int] = frozenset()
     masked_token_ids: frozenset[int] = frozenset()
+    sight: Sight = NO_SIGHT
 
 
 class Words:

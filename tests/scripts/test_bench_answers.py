@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 from bench.answers import read_answer
+from bench.words import Words
+from smg_trio.testing.demo import DEMO_MODEL
 
 WORDS = ["one", "two", "three", "four"]
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -66,3 +68,10 @@ def test_an_error_or_a_cut_answer_is_a_fault_and_its_tokens_are_lost() -> None:
     failed = read_answer(1, 0, [(1, chunked(event("one"), b'data: {"error": {"message": "no"}}\n\n'))], WORDS)
     assert all(answer.fault for answer in (refused, cut, failed))
     assert (refused.lost, failed.lost) == (4, 3)
+
+
+def test_a_seed_s_answer_is_always_the_same_and_another_s_is_not() -> None:
+    words = Words(DEMO_MODEL)
+    answers = [words.answer(seed, 50) for seed in (7, 7, 8)]
+    assert [len(answer) for answer in answers] == [50] * 3
+    assert answers[0] == answers[1] != answers[2]
