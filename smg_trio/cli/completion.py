@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import shtab
 
 from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
-from smg_trio.settings.settings import BACKENDS
+from smg_trio.settings.settings import BACKENDS, POLICIES
 
 SHELLS = ("bash", "zsh", "fish")
 _KINDS = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.FILE, "MODEL": shtab.DIRECTORY}
@@ -27,7 +27,12 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 def _say_what_fits(action: argparse.Action) -> None:
     """Choices that parsing leaves to later checks, whose words are better, and names of files."""
-    known = {"backend": BACKENDS, "tool_call_parser": tool_parser_names(), "reasoning_parser": reasoning_parser_names()}
+    known = {
+        "backend": BACKENDS,
+        "policy": POLICIES,
+        "tool_call_parser": tool_parser_names(),
+        "reasoning_parser": reasoning_parser_names(),
+    }
     if not action.choices and action.dest in known:
         action.choices = known[action.dest]
     if isinstance(action.metavar, str) and action.metavar in _KINDS:

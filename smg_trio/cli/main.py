@@ -19,7 +19,7 @@ from smg_trio.core.errors import ConfigError, InvalidRequest, SmgError
 from smg_trio.settings.flags import argument_keywords, flags_of
 from smg_trio.settings.help_text import Parser, exit_codes
 from smg_trio.settings.settings import Settings, options
-from smg_trio.settings.smg_flags import add_smg_flags, given_smg_flags, settings_with
+from smg_trio.settings.smg_flags import add_smg_flags, given_smg_flags, notes_on
 from smg_trio.settings.sources import (
     CONFIG_VARIABLE,
     Layer,
@@ -36,6 +36,7 @@ from smg_trio.settings.text import settings_text
 from smg_trio.worker.address_checks import check_worker_addresses
 
 if TYPE_CHECKING:
+    from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.launcher.engines import WatchedWorker
 
 logger = logging.getLogger("smg_trio")
@@ -278,11 +279,22 @@ def _launch(parsed: argparse.Namespace) -> int:
     from smg_trio.gateway.run import run_gateway
 
     layers, warnings = _read_layers(parsed.config)
-    settings = _checked(merged(defaults(), layers, layer_of_flags(vars(parsed))))
-    settings, notes = settings_with(settings, given_smg_flags(parsed))
-    _set_up_logging(settings, [*warnings, *notes])
+    effective = merged(defaults(), layers, layer_of_flags(vars(parsed)))
+    settings = _checked(effective)
+    _set_up_logging(settings, [*warnings, *notes_on(given_smg_flags(parsed))])
+    plugins = _load_plugins(settings, effective)
     _calm_garbage_collector()
-    return trio.run(functools.partial(run_gateway, settings, watch_signals=True))
+    return trio.run(functools.partial(run_gateway, settings, plugins=plugins, watch_signals=True))
+
+
+def _load_plugins(settings: Settings, layers: Layer) -> PluginSet:
+    """What the settings name. Raises ConfigError, which names a value's origin where that is no flag."""
+    from smg_trio.gateway.plugin_set import PluginSet
+
+    try:
+        return PluginSet(settings)
+    except ConfigError as error:
+        raise with_origin(error, layers) from error
 
 
 def _config_check(parsed: argparse.Namespace) -> int:
@@ -291,7 +303,8 @@ def _config_check(parsed: argparse.Namespace) -> int:
     problems = [*file.problems, *environment.problems]
     if not problems:
         try:
-            _checked(merged(defaults(), file.layer, environment.layer, layer_of_flags(vars(parsed))))
+            layers = merged(defaults(), file.layer, environment.layer, layer_of_flags(vars(parsed)))
+            _load_plugins(_checked(layers), layers)
         except ConfigError as error:
             problems.append(error)
     for warning in warnings:

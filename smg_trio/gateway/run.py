@@ -33,6 +33,7 @@ from smg_trio.gateway.apps.quart_app import make_app
 from smg_trio.gateway.apps.refusals import ServerRefusals
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.models.orders import Located, ModelOrder, is_complete, load, locate, order_of_settings
+from smg_trio.gateway.plugin_set import PluginSet
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
 from smg_trio.gateway.state import Gateway
@@ -121,6 +122,7 @@ class GatewayShutdown:
 async def run_gateway(
     settings: Settings,
     *,
+    plugins: PluginSet | None = None,
     open_transport: Callable[[], AbstractContextManager[Transport]] = open_zmq_transport,
     shutdown: GatewayShutdown | None = None,
     watch_signals: bool = False,
@@ -130,6 +132,7 @@ async def run_gateway(
 
     Args:
         settings: checked here.
+        plugins: what the settings name, if that has been loaded.
         open_transport: for the workers' sockets; closed when all of them are.
         shutdown: how the caller ends it, beside signals.
         watch_signals: whether SIGTERM and SIGINT end it, and SIGHUP has it read keys and certificate again.
@@ -140,12 +143,13 @@ async def run_gateway(
     """
     check_settings(settings)
     check_worker_addresses(settings)
+    plugins = plugins or PluginSet(settings)
     shutdown = shutdown or GatewayShutdown()
     credentials = await open_credentials(settings)
     async with _tracing(settings) as tracing:
         order = order_of_settings(settings)
         catalog = ModelCatalog()
-        located = await _load_from_disk(order, catalog)
+        located = await _load_from_disk(order, catalog, plugins)
         listeners = await open_listeners(settings.host, settings.port)
         metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
         probe_port = settings.health_check_port
@@ -155,9 +159,9 @@ async def run_gateway(
         )
         async with open_history(settings.history_backend, history_options(settings)) as history:
             with open_transport() as transport:
-                form = pixel_form_of(settings)
-                registry = Registry(transport, policy_of(settings), timeouts, rules_of(settings), pixel_form=form)
-                gateway = Gateway(settings, registry, catalog, history, credentials.keys, tracing)
+                form, policy = pixel_form_of(settings), policy_of(settings, plugin=plugins.policy)
+                registry = Registry(transport, policy, timeouts, rules_of(settings), pixel_form=form)
+                gateway = Gateway(settings, registry, catalog, history, credentials.keys, plugins, tracing)
                 if order is not None and located is not None:
                     gateway.loads.begin(order, located, shutdown.fail)
                 async with trio.open_nursery() as workers:
@@ -172,7 +176,7 @@ async def run_gateway(
     return 0 if shutdown.clean else 1
 
 
-async def _load_from_disk(order: ModelOrder | None, catalog: ModelCatalog) -> Located | None:
+async def _load_from_disk(order: ModelOrder | None, catalog: ModelCatalog, plugins: PluginSet) -> Located | None:
     """Put the model that the settings name into the catalog, unless files have to be downloaded: then what is there.
 
     Raises ConfigError.
@@ -182,7 +186,7 @@ async def _load_from_disk(order: ModelOrder | None, catalog: ModelCatalog) -> Lo
     located = await locate(order)
     if not is_complete(order, located):
         return located
-    catalog.add(await load(order, located))
+    catalog.add(await load(order, located, plugins))
     return None
 
 

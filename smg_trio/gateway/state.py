@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from smg_trio.gateway.http import Request
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.observability.tracing import Tracing
+    from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.gateway.security.key_ring import KeyRing
     from smg_trio.history.base import HistoryStore
     from smg_trio.pipeline.models import ModelCatalog, ServedModel
@@ -71,6 +72,7 @@ class Gateway:
 
     Attributes:
         keys: that clients may come with.
+        plugins: that settings and workers name.
         media: processes images and videos of requests.
         meters: what their holders use.
         origins: which web pages may send requests.
@@ -97,10 +99,12 @@ class Gateway:
         catalog: ModelCatalog,
         history: HistoryStore | None,
         keys: KeyRing,
+        plugins: PluginSet,
         tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings
         self.keys = keys
+        self.plugins = plugins
         self.meters = KeyMeters(trio.current_time)
         self.origins = OriginPolicy(
             settings.cors_allowed_origins, settings.allowed_hosts, tls=settings.tls_cert_path is not None
@@ -115,7 +119,7 @@ class Gateway:
         self._on_loopback = is_local(settings.host)
         own = order_of_settings(settings)
         self.own_model = None if own is None else own.model_id
-        self.loads = ModelLoads(catalog, registry, settings)
+        self.loads = ModelLoads(catalog, registry, settings, plugins)
         registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
         self.background = BackgroundTasks()

@@ -39,7 +39,7 @@ from smg_trio.launcher.orphan_guard_client import open_orphan_guard
 from smg_trio.launcher.ports import find_ports, port_is_free
 from smg_trio.launcher.serve_options import ServeOptions, settings_of
 from smg_trio.settings.checks import check_settings
-from smg_trio.settings.smg_flags import settings_with
+from smg_trio.settings.smg_flags import notes_on
 from smg_trio.settings.sources import Layer, layer_of_flags, merged, with_origin
 from smg_trio.worker.registrations import RegistrationFile
 
@@ -85,8 +85,7 @@ def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Laye
         check_settings(settings)
     except ConfigError as error:
         raise with_origin(error, merged(layers or {}, layer_of_flags(serve.given))) from None
-    settings, notes = settings_with(settings, serve.smg_flags)
-    return ServePlan(serve, settings, commands, tuple(notes))
+    return ServePlan(serve, settings, commands, tuple(notes_on(serve.smg_flags)))
 
 
 def _with_revision_apart(serve: ServeOptions) -> ServeOptions:

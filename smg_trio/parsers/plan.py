@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,9 @@ from smg_trio.parsers.constraints import (
     constrain_calls,
     parameter_schema,
 )
+from smg_trio.parsers.plugin import ParserContext, ParserPlugin
 from smg_trio.parsers.registry import (
+    ParserName,
     choose_reasoning_parser,
     choose_tool_parser,
     make_reasoning_parser,
@@ -37,6 +39,7 @@ from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser, For
 
 if TYPE_CHECKING:
     from smg_trio.core.requests import StructuredOutput
+    from smg_trio.parsers.base import ScriptParser
 
 MakeTool = Callable[[], ToolParser]
 
@@ -68,7 +71,7 @@ class AnswerPlan:
 class _ReasoningPlan:
     """How the reasoning is read. `name` is None where nothing splits it off; `merged`: it is shown as content."""
 
-    name: str | None
+    name: ParserName | None
     opened: bool
     ended: bool | None
     merged: bool = False
@@ -76,10 +79,10 @@ class _ReasoningPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """How calls are read and made. `native`: name of the parser if it is the family's own."""
+    """How calls are read and made. `native`: the parser if it is the family's own."""
 
     make: MakeTool | None = None
-    native: str | None = None
+    native: ParserName | None = None
     constraint: StructuredOutput | None = None
     make_call_id: MakeCallId | None = None
 
@@ -93,12 +96,18 @@ class _Recipe:
     json_answer: bool
     hidden: frozenset[str]
     single_call: bool
+    context: ParserContext | None
 
     def __call__(self) -> AnswerParser:
-        plan, tool = self.reasoning_plan, self.calls.make() if self.calls.make else None
+        plan = self.reasoning_plan
+        tool = self._tool_parser()
         if tool is not None:
             tool.starts_in_reasoning = plan.opened
-        splits = make_reasoning_parser(plan.name, plan.opened, self.json_answer) if plan.name else None
+        splits: ScriptParser | None = None
+        if isinstance(plan.name, ParserPlugin):
+            splits = plan.name.make(self._context, self.hidden)
+        elif plan.name:
+            splits = make_reasoning_parser(plan.name, plan.opened, self.json_answer)
         return AnswerParser(
             splits,
             tool,
@@ -107,6 +116,16 @@ class _Recipe:
             single_call=self.single_call,
             merged=plan.merged,
         )
+
+    def _tool_parser(self) -> ToolParser | None:
+        if isinstance(self.calls.native, ParserPlugin):
+            return self.calls.native.make(self._context, self.hidden)
+        return self.calls.make() if self.calls.make else None
+
+    @property
+    def _context(self) -> ParserContext:
+        assert self.context is not None, "there is one where there are plug-ins"
+        return replace(self.context, json_answer=self.json_answer)
 
 
 def plan_answer(
@@ -125,10 +144,11 @@ def plan_answer(
     special_tokens: frozenset[str] = frozenset(),
     skip_special_tokens: bool = True,
     structural_tags: bool = True,
-    tool_flag: str | None = None,
+    tool_flag: ParserName | None = None,
     tool_label: str | None = None,
-    reasoning_flag: str | None = None,
+    reasoning_flag: ParserName | None = None,
     reasoning_label: str | None = None,
+    tokenizer_has: Callable[[str], bool] | None = None,
 ) -> AnswerPlan:
     """Decides everything about the text of an answer.
 
@@ -145,8 +165,9 @@ def plan_answer(
         special_tokens: texts of the tokenizer's special tokens; the same object for each request of a model.
         skip_special_tokens: what the client wants; False shows those that are no markup.
         structural_tags: the engine takes xgrammar's structural tags (vLLM's xgrammar backend does).
-        tool_flag, reasoning_flag: the operator's word for the whole gateway.
+        tool_flag, reasoning_flag: what the operator named for the model.
         tool_label, reasoning_label: the worker's labels.
+        tokenizer_has: see `ParserContext`; only plug-ins ask.
 
     Raises:
         ConfigError: a flag or label is no known parser.
@@ -158,10 +179,31 @@ def plan_answer(
     reasoning_plan = _plan_reasoning(reasoning, prompt_text, continued_text, thinking)
     structured = calls.constraint
     if structured is None and constraint is not None:
-        structured = constrain_answer(reasoning, constraint) if structural_tags else constraint
+        structured = constrain_answer(_built_in(reasoning), constraint) if structural_tags else constraint
     if not separate_reasoning:
         reasoning_plan = _merge_reasoning(reasoning_plan, calls)
-    return _assemble(reasoning_plan, calls, structured, special_tokens, skip_special_tokens, single)
+    context = None
+    if isinstance(calls.native, ParserPlugin) or isinstance(reasoning_plan.name, ParserPlugin):
+        context = _context_for_plugins(model_name, prompt_text, continued_text, tools, tool_choice, tokenizer_has)
+    return _assemble(reasoning_plan, calls, structured, special_tokens, skip_special_tokens, single, context)
+
+
+def _context_for_plugins(
+    model_name: str,
+    prompt: str,
+    continued: str,
+    tools: Sequence[Mapping[str, Any]],
+    choice: ToolChoice | None,
+    tokenizer_has: Callable[[str], bool] | None,
+) -> ParserContext:
+    functions = callable_tools(tools, choice) if choice is not None and choice.mode != "none" else {}
+    context = ParserContext(
+        tools={name: parameter_schema(function) for name, function in functions.items()},
+        model_name=model_name,
+        starts_in_reasoning=reasoning_state("base", prompt, continued),
+        prompt_end=prompt[-200:],
+    )
+    return context if tokenizer_has is None else replace(context, tokenizer_has=tokenizer_has)
 
 
 def _assemble(
@@ -171,25 +213,40 @@ def _assemble(
     special_tokens: frozenset[str],
     hide: bool,
     single: bool,
+    context: ParserContext | None,
 ) -> AnswerPlan:
-    needs, hidden = _special_tokens(reasoning_plan.name, calls.native, special_tokens)
+    needs, hidden = _special_tokens(_built_in(reasoning_plan.name), _built_in(calls.native), special_tokens)
+    if context is not None and not needs and _plugins_need_special_tokens(context, reasoning_plan.name, calls.native):
+        needs, hidden = True, special_tokens
     json_answer = structured is not None and structured.kind in ("json", "json_object")
-    recipe = _Recipe(reasoning_plan, calls, json_answer, hidden if hide else frozenset(), single)
+    recipe = _Recipe(reasoning_plan, calls, json_answer, hidden if hide else frozenset(), single, context)
     return AnswerPlan(
-        make_parser=recipe if reasoning_plan.name or calls.make else None,
+        make_parser=recipe if reasoning_plan.name or calls.make or calls.native else None,
         structured_output=structured,
         needs_special_tokens=needs,
         counts_reasoning=reasoning_plan.name is not None and not reasoning_plan.merged,
         reasoning_ended=reasoning_plan.ended if structured is not None else None,
-        tool_parser=calls.native,
-        reasoning_parser=reasoning_plan.name,
+        tool_parser=_name_of(calls.native),
+        reasoning_parser=_name_of(reasoning_plan.name),
     )
+
+
+def _plugins_need_special_tokens(context: ParserContext, *parsers: ParserName | None) -> bool:
+    return any(isinstance(parser, ParserPlugin) and parser.make(context).needs_special_tokens for parser in parsers)
+
+
+def _built_in(parser: ParserName | None) -> str | None:
+    return parser if isinstance(parser, str) else None
+
+
+def _name_of(parser: ParserName | None) -> str | None:
+    return parser.name if isinstance(parser, ParserPlugin) else parser
 
 
 def _plan_calls(
     tools: Sequence[Mapping[str, Any]],
     choice: ToolChoice | None,
-    family: str | None,
+    family: ParserName | None,
     template_source: str,
     earlier_calls: int,
     single: bool,
@@ -199,13 +256,13 @@ def _plan_calls(
     if choice is None or not functions:
         return _Calls()
     schemas = {name: parameter_schema(function) for name, function in functions.items()}
-    ids = call_ids(family, earlier_calls)
+    ids = call_ids(_built_in(family), earlier_calls)
     if choice.mode == "named" and choice.name and choice.text_format is not None:
         return _Calls(partial(ForcedTextParser, choice.name, schemas), None, choice.text_format, ids)
     held = constrain_calls(
         functions,
         choice,
-        parser=family,
+        parser=_built_in(family),
         single=single,
         template_source=template_source,
         structural_tags=structural_tags,
@@ -216,13 +273,18 @@ def _plan_calls(
         return _Calls(partial(forced, schemas), None, constraint, ids)
     if family is None:
         return _Calls()
+    if isinstance(family, ParserPlugin):
+        return _Calls(None, family, constraint, ids)
     return _Calls(partial(make_tool_parser, family, schemas), family, constraint, ids)
 
 
-def _plan_reasoning(name: str | None, prompt: str, continued: str, thinking: bool | None) -> _ReasoningPlan:
-    """Only the very end of the prompt says whether reasoning is open; where it says nothing, the family's habit."""
-    if name is None:
-        return _ReasoningPlan(None, opened=False, ended=None)
+def _plan_reasoning(name: ParserName | None, prompt: str, continued: str, thinking: bool | None) -> _ReasoningPlan:
+    """Only the very end of the prompt says whether reasoning is open; where it says nothing, the family's habit.
+
+    What a plug-in's markers are, and so whether they are closed, only the plug-in knows.
+    """
+    if not isinstance(name, str):
+        return _ReasoningPlan(name, opened=False, ended=None)
     state = reasoning_state(name, prompt, continued)
     if state is not None:
         return _ReasoningPlan(name, opened=state, ended=not state)
@@ -233,7 +295,8 @@ def _plan_reasoning(name: str | None, prompt: str, continued: str, thinking: boo
 
 def _merge_reasoning(plan: _ReasoningPlan, calls: _Calls) -> _ReasoningPlan:
     """The reasoning as content: with its markers, unless something else could not be read with them in the text."""
-    split = plan.name is not None and (reads_frames(plan.name) or (calls.make is not None and not calls.native))
+    frames = isinstance(plan.name, str) and reads_frames(plan.name)
+    split = plan.name is not None and (frames or (calls.make is not None and not calls.native))
     return _ReasoningPlan(plan.name if split else None, plan.opened, plan.ended, merged=True)
 
 

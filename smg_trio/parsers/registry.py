@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from smg_trio.core.errors import ConfigError
 from smg_trio.parsers.answer import AnswerParser
 from smg_trio.parsers.families import AUTOMATIC, PASSTHROUGH, TOOL_ALIASES, TOOL_MODELS, TOOL_PARSERS, TOOL_TEMPLATES
+from smg_trio.parsers.plugin import ParserContext, ParserPlugin
 from smg_trio.parsers.reasoning.families import (
     REASONING_ALIASES,
     REASONING_FORMATS,
@@ -23,6 +24,10 @@ from smg_trio.parsers.reasoning.think import SuffixedThinkParser, ThinkFormat, T
 
 if TYPE_CHECKING:
     from smg_trio.parsers.base import ScriptParser, ToolParser, ToolSchemas
+
+
+ParserName = str | ParserPlugin
+"""A parser of ours by its name, or a plug-in that has been loaded."""
 
 
 def tool_parser_names() -> list[str]:
@@ -37,12 +42,12 @@ def reasoning_parser_names() -> list[str]:
 
 @lru_cache(maxsize=256)
 def choose_tool_parser(
-    flag: str | None = None,
+    flag: ParserName | None = None,
     label: str | None = None,
     model_name: str = "",
     template_source: str = "",
-) -> str | None:
-    """Name of the tool-call parser for a model, or None for none.
+) -> ParserName | None:
+    """Name of the tool-call parser for a model, or the plug-in that the flag named, or None for none.
 
     The operator's flag counts first, then the worker's label, the model's name, the chat template. `PASSTHROUGH` as
     flag or label means none, an `AUTOMATIC` name counts as no flag or label.
@@ -50,6 +55,8 @@ def choose_tool_parser(
     Raises:
         ConfigError: flag or label is no known name.
     """
+    if isinstance(flag, ParserPlugin):
+        return flag
     named = _stated(flag) or _stated(label)
     if named:
         return _canonical(named, "--tool-call-parser", TOOL_PARSERS, TOOL_ALIASES)
@@ -58,12 +65,14 @@ def choose_tool_parser(
 
 @lru_cache(maxsize=256)
 def choose_reasoning_parser(
-    flag: str | None = None,
+    flag: ParserName | None = None,
     label: str | None = None,
     model_name: str = "",
     template_source: str = "",
-) -> str | None:
-    """Name of the reasoning parser for a model, or None for none; see `choose_tool_parser`."""
+) -> ParserName | None:
+    """Name of the reasoning parser for a model, its plug-in, or None for none; see `choose_tool_parser`."""
+    if isinstance(flag, ParserPlugin):
+        return flag
     named = _stated(flag) or _stated(label)
     if named:
         return _canonical(named, "--reasoning-parser", REASONING_FORMATS, REASONING_ALIASES)
@@ -113,16 +122,24 @@ def reads_frames(name: str) -> bool:
 
 
 def make_answer_parser(
-    reasoning: str | None,
-    tool: str | None,
+    reasoning: ParserName | None,
+    tool: ParserName | None,
     tools: ToolSchemas | None = None,
     starts_in_reasoning: bool | None = None,
 ) -> AnswerParser:
-    """The parser of one answer, from names as `choose_reasoning_parser` and `choose_tool_parser` give them."""
-    finds_calls = make_tool_parser(tool, tools or {}) if tool else None
-    if finds_calls is not None:
+    """The parser of one answer, from what `choose_reasoning_parser` and `choose_tool_parser` give."""
+    context = ParserContext(tools=tools or {}, starts_in_reasoning=starts_in_reasoning)
+    finds_calls: ToolParser | None = None
+    if isinstance(tool, ParserPlugin):
+        finds_calls = tool.make(context)
+    elif tool:
+        finds_calls = make_tool_parser(tool, tools or {})
         finds_calls.starts_in_reasoning = bool(starts_in_reasoning)
-    splits_reasoning = make_reasoning_parser(reasoning, starts_in_reasoning) if reasoning else None
+    splits_reasoning: ScriptParser | None = None
+    if isinstance(reasoning, ParserPlugin):
+        splits_reasoning = reasoning.make(context)
+    elif reasoning:
+        splits_reasoning = make_reasoning_parser(reasoning, starts_in_reasoning)
     return AnswerParser(splits_reasoning, finds_calls)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from smg_trio.core.requests import LoraAdapter
     from smg_trio.hub.locating import FilesAt
     from smg_trio.media.families import Family
+    from smg_trio.parsers.registry import ParserName
     from smg_trio.text.model_files import ModelText
 
 
@@ -26,7 +27,7 @@ class ServedModel:
         root: the directory or the name on the hub that was given for it.
         files: where its files were found; None if unknown.
         created: seconds since the epoch.
-        tool_parser, reasoning_parser: what the operator named, None to choose by model and template.
+        tool_parser, reasoning_parser: what the operator named (plug-ins loaded), None to choose by model and template.
         family: how it takes media; None for a model that takes none, or of a family that is not known.
         lora: the adapter that its answers are made with. Such a model has the id of the one it adapts, since that is
             what its workers are registered under, and goes by the adapter's name.
@@ -38,8 +39,8 @@ class ServedModel:
     created: int
     files: FilesAt | None = None
     aliases: tuple[str, ...] = ()
-    tool_parser: str | None = None
-    reasoning_parser: str | None = None
+    tool_parser: ParserName | None = None
+    reasoning_parser: ParserName | None = None
     family: Family | None = None
     lora: LoraAdapter | None = None
 

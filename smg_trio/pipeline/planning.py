@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,7 @@ def plan_chat(request: ChatRequest, model: ServedModel, prompt_text: str) -> Ans
         thinking=None if template is None else is_thinking(request, template),
         special_tokens=special_texts(model.text.tokenizer),
         skip_special_tokens=request.sampling.skip_special_tokens,
+        tokenizer_has=token_lookup(model.text.tokenizer),
     )
 
 
@@ -89,6 +91,12 @@ def _has_no_reasoning(model: ServedModel, template: ChatTemplate | MistralChat |
     return (
         choose_reasoning_parser(model.reasoning_parser, None, name, "" if template is None else template.source) is None
     )
+
+
+@lru_cache(maxsize=16)
+def token_lookup(tokenizer: Tokenizer) -> Callable[[str], bool]:
+    """Whether a text is one token: one function per tokenizer."""
+    return lambda text: tokenizer.token_id(text) is not None
 
 
 @lru_cache(maxsize=16)

@@ -17,6 +17,7 @@ from smg_trio.routing.policies import (
     ManualOptions,
     Policy,
     PolicyOptions,
+    PolicyPlugin,
     PrefixHashOptions,
     make_policy,
 )
@@ -92,8 +93,8 @@ def rules_of(settings: Settings) -> RoutingRules:
     )
 
 
-def policy_of(settings: Settings, random: Random | None = None) -> Policy:
-    """The policy of a gateway, with its options."""
+def policy_of(settings: Settings, random: Random | None = None, plugin: PolicyPlugin | None = None) -> Policy:
+    """The policy of a gateway, with its options; the plug-in's, where the setting names one."""
     options = PolicyOptions(
         cache_aware=CacheAwareOptions(
             cache_threshold=settings.cache_threshold,
@@ -111,7 +112,7 @@ def policy_of(settings: Settings, random: Random | None = None) -> Policy:
         assignment_mode=settings.assignment_mode,
         sticky=settings.routing_key_override,
     )
-    return make_policy(settings.policy, options, random)
+    return make_policy(settings.policy, options, random, plugin)
 
 
 def admission_queue_of(settings: Settings, cpu_count: int) -> AdmissionQueue:

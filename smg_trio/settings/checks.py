@@ -45,7 +45,7 @@ def check_settings(settings: Settings) -> None:
             raise ConfigError("--model-alias", f"{alias!r} is not of the form alias=name.", "Write it as new=served.")
     if not all(key.strip() for key in settings.api_key):
         raise ConfigError("--api-key", "must not be empty: an empty key is the same as none.", "Leave it out for none.")
-    for name in ("api_key_file", "tls_cert_path", "tls_key_path", "tls_client_ca_path"):
+    for name in _NEVER_EMPTY:
         if getattr(settings, name) == "":
             raise ConfigError(flag_of(name), "must not be empty.", "Leave it out for none.")
     for number, text in enumerate(settings.control_plane_api_keys, 1):
@@ -56,6 +56,7 @@ def check_settings(settings: Settings) -> None:
     for number, text in enumerate(settings.tenant_api_key, 1):
         tenant_key(text, number)
     _check_tls(settings)
+    _check_auth(settings)
     for name in ("port", "prometheus_port", "health_check_port"):
         if not 0 <= getattr(settings, name) <= 65535:
             raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
@@ -169,6 +170,8 @@ _FROM_0 = [
     "key_max_concurrent_requests",
     "key_tokens_per_minute",
     "history_retention_secs",
+    "jwt_leeway_secs",
+    "usage_identities",
 ]
 _FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
 _TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")
@@ -229,6 +232,48 @@ def _check_tls(settings: Settings) -> None:
         raise ConfigError(
             "--tls-client-ca-path", "needs TLS.", "Give --tls-cert-path and --tls-key-path too, or leave it out."
         )
+
+
+_NEVER_EMPTY = (
+    "api_key_file", "tls_cert_path", "tls_key_path", "tls_client_ca_path", "auth", "jwt_issuer", "jwt_audience",
+    "jwt_jwks_uri", "usage_log",
+)  # fmt: skip
+KEY_ROLES = ("models", "user", "admin")
+
+
+def uses_jwt(settings: Settings) -> bool:
+    """Whether tokens of the issuer are accepted, for everything or (without --auth) for the control plane alone."""
+    return settings.auth == "jwt" or (settings.auth is None and settings.jwt_issuer is not None)
+
+
+def _check_auth(settings: Settings) -> None:
+    if not uses_jwt(settings):
+        for name in ("jwt_issuer", "jwt_audience", "jwt_jwks_uri", "jwt_limits_claim", "jwt_role_mapping"):
+            if getattr(settings, name):
+                raise ConfigError(flag_of(name), "is for --auth jwt.", "Add --auth jwt, or leave it out.")
+        return
+    for name in ("jwt_issuer", "jwt_audience"):
+        if getattr(settings, name) is None:
+            raise ConfigError(flag_of(name), "is missing: --auth jwt accepts tokens of one issuer for one audience.")
+    if settings.jwt_jwks_uri is None and not str(settings.jwt_issuer).startswith(("https://", "http://")):
+        raise ConfigError(
+            "--jwt-jwks-uri", f"is missing, and the issuer {settings.jwt_issuer!r} is not a URL to look it up at.",
+            "Name the issuer's key set, a URL or a file.",
+        )  # fmt: skip
+    role_mapping(settings.jwt_role_mapping)
+
+
+def role_mapping(texts: Sequence[str]) -> dict[str, str]:
+    """What `--jwt-role-mapping` says: value of the claim → role. Raises ConfigError."""
+    mapping: dict[str, str] = {}
+    for text in texts:
+        value, separator, role = text.rpartition("=")
+        if not separator or not value.strip() or role.strip() not in KEY_ROLES:
+            raise ConfigError(
+                "--jwt-role-mapping", f"{text!r} is not of the form VALUE=ROLE.", f"ROLE is {_any_of(KEY_ROLES)}."
+            )
+        mapping[value.strip()] = role.strip()
+    return mapping
 
 
 class ControlPlaneKey(NamedTuple):

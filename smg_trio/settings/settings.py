@@ -57,9 +57,9 @@ class Settings:
     )
     policy: str = _option(
         "least_load",
-        "How a worker is chosen among several of one model.",
+        f"How a worker is chosen among several of one model: {', '.join(POLICIES)}, or an installed plug-in.",
         "Routing",
-        choices=POLICIES,
+        metavar="NAME",
     )
     cache_threshold: float = _option(
         0.3, "cache_aware: share of a prompt (0..1) that must match before the worker that has it is preferred.",
@@ -227,11 +227,13 @@ class Settings:
         "Model",
     )
     tool_call_parser: str | None = _option(
-        None, "Format of tool calls. Default: by model name and chat template.", "Model", metavar="NAME"
-    )
+        None, "Format of tool calls, which may be an installed plug-in's. Default: by model name and chat template.",
+        "Model", metavar="NAME",
+    )  # fmt: skip
     reasoning_parser: str | None = _option(
-        None, "Reasoning parser. Default: by model name and chat template.", "Model", metavar="NAME"
-    )
+        None, "Reasoning parser, which may be an installed plug-in. Default: by model name and chat template.", "Model",
+        metavar="NAME",
+    )  # fmt: skip
     mm_fetch: str = _option(
         "off", "From where images that a request names by an http or https URL are fetched: from nowhere, from the "
         "hosts of --mm-fetch-allow, or from any host with a public address. Images in data: URLs are always taken.",
@@ -383,6 +385,54 @@ class Settings:
         0, "Tokens, read and written, that each key may use per minute, unless the key file says otherwise; 0: no "
         "limit.", "Security", metavar="N",
     )  # fmt: skip
+    auth: str | None = _option(
+        None, "Who looks at tokens that are no key of these settings: jwt, or an installed plug-in. Models and the "
+        "control plane then need a token or a key.", "Security", metavar="NAME", guards=True,
+    )  # fmt: skip
+    jwt_issuer: str | None = _option(
+        None, "auth jwt: the issuer (iss) of tokens that are accepted. Without --auth, tokens open the control plane "
+        "alone, as with SMG.", "Security", metavar="URL", guards=True,
+    )  # fmt: skip
+    jwt_audience: str | None = _option(
+        None, "auth jwt: the audience (aud) that tokens must be meant for.", "Security", metavar="TEXT", guards=True
+    )
+    jwt_jwks_uri: str | None = _option(
+        None, "auth jwt: where the issuer's keys are, a URL or a file, read again when they change. Default: as the "
+        "issuer's /.well-known/openid-configuration says.", "Security", metavar="URI", guards=True,
+    )  # fmt: skip
+    jwt_leeway_secs: float = _option(
+        60.0, "auth jwt: how far the issuer's clock may be ahead or behind.", "Security", metavar="S"
+    )
+    jwt_name_claim: str = _option(
+        "sub", "auth jwt: claim that names whom a token is for, in logs and metrics.", "Security", metavar="CLAIM"
+    )
+    jwt_role_claim: str = _option(
+        "roles", "auth jwt: claim with what a token opens: models, user or admin; a list, or words in one text. Dots "
+        "lead into objects (realm_access.roles).", "Security", metavar="CLAIM",
+    )  # fmt: skip
+    jwt_role_mapping: tuple[str, ...] = _option(
+        (), "auth jwt: what other values of that claim stand for, each VALUE=ROLE.", "Security", metavar="VALUE=ROLE"
+    )
+    jwt_limits_claim: str | None = _option(
+        None, "auth jwt: claim with an object of max_concurrent_requests and tokens_per_minute, which limit whom the "
+        "token is for. Without: --key-max-concurrent-requests and --key-tokens-per-minute.", "Security",
+        metavar="CLAIM",
+    )  # fmt: skip
+    hook: tuple[str, ...] = _option(
+        (), "Installed plug-in(s) that see requests and answers, in this order.", "Plug-ins", metavar="NAME"
+    )
+    hook_fault: str = _option(
+        "open", "What becomes of a request whose hook fails or takes more than a second: open serves it, closed "
+        "answers 503.", "Plug-ins", choices=("open", "closed"),
+    )  # fmt: skip
+    hook_text: bool = _option(False, "Show hooks the text of answers, too.", "Plug-ins")
+    plugin_option: tuple[str, ...] = _option(
+        (), "What plug-ins are told, each NAME.key=value.", "Plug-ins", metavar="NAME.KEY=VALUE"
+    )
+    plugin_file: tuple[str, ...] = _option(
+        (), "Python file(s) with tables of plug-ins (tool_parsers = {...}), for trials; others must not be able to "
+        "write to them.", "Plug-ins", metavar="FILE",
+    )  # fmt: skip
     tls_cert_path: str | None = _option(
         None, "PEM file with the server's certificate: serve HTTPS (HTTP/1.1 and HTTP/2). Read again when it changes.",
         "Security", metavar="FILE", guards=True,
@@ -410,6 +460,14 @@ class Settings:
     dashboard: bool = _option(
         True, "Serve the live page at /dashboard and its feed, which `smg-trio top` reads too.", "Observability"
     )
+    usage_log: str | None = _option(
+        None, "File that gets one JSON object per generation: whose, which model, tokens, times.", "Observability",
+        metavar="FILE",
+    )  # fmt: skip
+    usage_identities: int = _option(
+        100, "Key holders and identities with usage metrics of their own, the first ones seen; later ones are counted "
+        "together as other. 0: no such metrics.", "Observability", metavar="N",
+    )  # fmt: skip
     enable_trace: bool = _option(
         False, "Trace requests with OpenTelemetry (needs smg-trio[tracing]); OTEL_* variables are honoured.",
         "Observability",

@@ -9,12 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from smg_trio.settings.settings import Settings
+from typing import Any, Final, NamedTuple
 
 NOTE: Final = "No effect; accepted for compatibility with SMG."
 
@@ -29,7 +24,7 @@ _WITH_VALUE: Final = """
     client-cert-path client-key-path decode decode-policy discovery-check-interval-secs discovery-file
     discovery-provider encode-policy header-read-timeout-secs health-check-endpoint history-memory-max-items
     history-memory-max-responses idle-connection-timeout-secs jemalloc-prof-dir
-    job-queue-capacity job-queue-concurrency jwt-audience jwt-issuer jwt-jwks-uri kv-connector-annotation
+    job-queue-capacity job-queue-concurrency kv-connector-annotation
     kv-engine-id-annotation kv-index least-load-default-throughput least-load-kv-pressure-weight
     least-load-max-waiting-requests least-load-mean-prefill-tokens load-monitor-interval max-background-responses
     max-buffered-request-bytes mcp-config-path mesh-advertise-host mesh-host mesh-port mesh-server-name
@@ -49,7 +44,7 @@ _WITH_VALUE: Final = """
     worker-warmup-secs worker-warmup-share worker-warmup-thin-ratio worker-wedge-secs
 """
 _WITH_VALUES: Final = """
-    ca-cert-paths decode-selector encode encode-selector jwt-role-mapping mesh-peer-urls prefill prefill-selector
+    ca-cert-paths decode-selector encode encode-selector mesh-peer-urls prefill prefill-selector
     router-selector selector storage-context-headers
 """
 SWITCHES: Final = tuple(_SWITCHES.split())
@@ -57,7 +52,6 @@ SWITCHES: Final = tuple(_SWITCHES.split())
 WITH_VALUE: Final = tuple(_WITH_VALUE.split())
 WITH_VALUES: Final = tuple(_WITH_VALUES.split())
 """Names of flags with any number of values."""
-JWT_FLAGS: Final = frozenset({"--jwt-audience", "--jwt-issuer", "--jwt-jwks-uri", "--jwt-role-mapping"})
 
 
 def _as_fetch_allow(domains: str) -> Mapping[str, Any]:
@@ -143,19 +137,6 @@ def given_smg_flags(parsed: argparse.Namespace, prefix: str = "") -> list[str]:
     return list(dict.fromkeys(f"--{flag.removeprefix(f'--{prefix}')}" for flag in given))
 
 
-def settings_with(settings: Settings, flags: Sequence[str]) -> tuple[Settings, list[str]]:
-    """The settings that hold with these flags of the reference's, and warnings about them.
-
-    A command line that asks for keys by JWT wants the control plane closed. It stays closed to all clients
-    as long as no key of the kind that we have opens it.
-    """
-    if not flags:
-        return settings, []
-    warnings = [f"No effect here, accepted for compatibility with SMG: {', '.join(flags)}"]
-    if JWT_FLAGS.isdisjoint(flags) or settings.control_plane_api_keys:
-        return settings, warnings
-    warnings.append(
-        "keys by JWT are not supported: no client can manage workers over HTTP; give keys with --control-plane-api-keys"
-    )
-    unknown = f"unused:unused:admin:{token_urlsafe(32)}"
-    return replace(settings, control_plane_api_keys=(unknown,)), warnings
+def notes_on(flags: Sequence[str]) -> list[str]:
+    """Warnings about these flags of the reference's."""
+    return [f"No effect here, accepted for compatibility with SMG: {', '.join(flags)}"] if flags else []

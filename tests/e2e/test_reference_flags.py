@@ -24,11 +24,8 @@ async def test_a_command_line_full_of_the_references_flags_starts_us(tmp_path: P
         async with httpx.AsyncClient(base_url=base_url) as http:
             body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
             ok(await http.post("/v1/chat/completions", json=body))
-            # Keys by JWT were asked for, so no client may change workers.
-            error_of(await http.post("/workers", json={"url": "ipc:///nowhere"}), 401)
         [line] = [line for line in process.log if "accepted for compatibility with SMG" in line]
         assert "--enable-igw" in line
-        assert any("JWT" in line for line in process.log)
 
 
 async def test_probes_have_a_port_of_their_own_with_nothing_else(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_wrong_variable_is_named_with_its_value_and_what_to_do() -> None:
     assert said.startswith("--port (from SMG_TRIO_PORT): must be a whole number, got 'eighty'.")
     assert "Change SMG_TRIO_PORT or unset it." in said
     assert "true or false, got 'maybe'" in complaint(SMG_TRIO_LOG_JSON="maybe")
-    assert "Did you mean random?" in complaint(SMG_TRIO_POLICY="randon")
+    assert "Did you mean debug?" in complaint(SMG_TRIO_LOG_LEVEL="debgu")
 
 
 def test_a_value_that_cannot_work_is_complained_of_with_its_origin() -> None:
@@ -171,7 +171,7 @@ def test_a_file_may_write_names_with_dashes_and_whole_numbers_for_fractions() ->
         ("host = 1", "must be a text, got 1"),
         ("worker_urls = 'ipc:///a'", "must be a list of texts, got 'ipc:///a'. For example worker_urls = [\"text\"]."),
         ("worker_urls = [1]", "must be a list of texts, got [1]"),
-        ("policy = 'randon'", "'randon' is not among its values. Did you mean random? It is one of least_load, "),
+        ("log_level = 'inf'", "'inf' is not among its values. Did you mean info? It is one of debug, info, "),
         ("prot = 1", "smg.toml has the unknown key 'prot'. Did you mean port?"),
         ("model = 'm'", "smg.toml has the unknown key 'model'. Did you mean model_path?"),
         ("qqqqqq = 1", "unknown key 'qqqqqq'. `config show` lists all settings."),

@@ -15,6 +15,7 @@ from smg_trio.api.parse_tools import (
 from smg_trio.core.errors import ConfigError, InvalidRequest
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.parsers.registry import choose_reasoning_parser, choose_tool_parser, make_answer_parser
+from smg_trio.plugins.kinds import REASONING_PARSER, TOOL_PARSER
 
 if TYPE_CHECKING:
     from smg_trio.core.events import ParserEvent
@@ -32,7 +33,9 @@ async def parse_function_call(gateway: Gateway, request: Request) -> Response:
     asked = await gateway.parse_body(request, parse_function_call_request)
     schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in asked.tools}
     try:
-        parser = make_answer_parser(None, choose_tool_parser(asked.parser), schemas)
+        parser = make_answer_parser(
+            None, choose_tool_parser(gateway.plugins.loaded_parser(TOOL_PARSER, asked.parser)), schemas
+        )
     except ConfigError:
         raise InvalidRequest(f"Unknown tool parser: {asked.parser}", param="tool_call_parser") from None
 
@@ -46,7 +49,9 @@ async def parse_reasoning(gateway: Gateway, request: Request) -> Response:
     """Separate the reasoning of a text."""
     asked = await gateway.parse_body(request, parse_reasoning_request)
     try:
-        parser = make_answer_parser(choose_reasoning_parser(asked.parser), None)
+        parser = make_answer_parser(
+            choose_reasoning_parser(gateway.plugins.loaded_parser(REASONING_PARSER, asked.parser)), None
+        )
     except ConfigError:
         raise InvalidRequest(f"Unknown reasoning parser: {asked.parser}", param="reasoning_parser") from None
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
+
+import trio
 
 from smg_trio.api.worker_specs import (
     WorkerBody,
@@ -24,7 +27,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.workers import PendingWorker, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
+from smg_trio.plugins.kinds import REASONING_PARSER, TOOL_PARSER, Kind
 from smg_trio.settings.checks import dp_aware_refusal
 
 if TYPE_CHECKING:
@@ -79,12 +82,19 @@ async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str, *, wait
         worker_id,
         model_id=gateway.own_model,
         default_protocol=_default_protocol(gateway),
-        tool_parsers=tool_parser_names(),
-        reasoning_parsers=reasoning_parser_names(),
+        tool_parsers=await _parsers(gateway, body, TOOL_PARSER, "tool_parser"),
+        reasoning_parsers=await _parsers(gateway, body, REASONING_PARSER, "reasoning_parser"),
     )
     if gateway.settings.dp_aware and spec.engine_count > 1:
         raise InvalidRequest(dp_aware_refusal(spec.url, spec.engine_count))
     return await gateway.loads.model_of_worker(spec, wait=wait)
+
+
+async def _parsers(gateway: Gateway, body: WorkerBody, kind: Kind, label: str) -> Collection[str]:
+    """The names that the label may have, as far as it matters."""
+    named = body.labels.get(label)
+    known = named is not None and await trio.to_thread.run_sync(gateway.plugins.knows_parser, kind, named)
+    return [str(named)] if known else []
 
 
 async def replace_worker(gateway: Gateway, request: Request) -> Response:

@@ -17,6 +17,7 @@ from smg_trio.pipeline.models import AwaitedModel, ModelCatalog, ServedModel
 
 if TYPE_CHECKING:
     from smg_trio.core.workers import WorkerSpec
+    from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.routing.registry import Registry
     from smg_trio.settings.settings import Settings
 
@@ -45,12 +46,14 @@ class ModelLoads:
         catalog: where models are awaited, and offered once they are there.
         registry: whose workers are told the vocabulary, or refused.
         settings: for what workers leave unsaid.
+        plugins: which parsers may be.
     """
 
-    def __init__(self, catalog: ModelCatalog, registry: Registry, settings: Settings) -> None:
+    def __init__(self, catalog: ModelCatalog, registry: Registry, settings: Settings, plugins: PluginSet) -> None:
         self._catalog = catalog
         self._registry = registry
         self._settings = settings
+        self._plugins = plugins
         self._loads: dict[str, _Load] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -89,7 +92,7 @@ class ModelLoads:
             try:
                 located = Located(*[await self._fetched(one, index) for index in range(len(order.wanted))])
                 one.progress.note = f"loading the tokenizer of {order.wanted[-1].text}"
-                model = await load(order, located)
+                model = await load(order, located, self._plugins)
             except SmgError as error:
                 self._give_up(one, error)
             except Exception:
@@ -140,7 +143,7 @@ class ModelLoads:
             if awaited is None:
                 located = await self._located(order, wait)
                 if is_complete(order, located):
-                    model = await load(order, located)
+                    model = await load(order, located, self._plugins)
                     self._catalog.add(model)
                     return completed(spec, model)
                 # Another worker of the model may have come first meanwhile.

@@ -17,10 +17,13 @@ from smg_trio.hub.names import without_revision
 from smg_trio.pipeline.model_media import load_family
 from smg_trio.pipeline.models import ServedModel
 from smg_trio.pipeline.planning import check_parsers
+from smg_trio.plugins.kinds import REASONING_PARSER, TOOL_PARSER, Kind
 from smg_trio.text.model_files import load_model_text
 
 if TYPE_CHECKING:
     from smg_trio.core.workers import WorkerSpec
+    from smg_trio.gateway.plugin_set import PluginSet
+    from smg_trio.parsers.registry import ParserName
     from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.gateway")
@@ -35,7 +38,7 @@ class ModelOrder:
         files: where everything about it is, but for a tokenizer that is elsewhere.
         tokenizer: where the tokenizer is, if elsewhere.
         chat_template, generation_config: as settings have them.
-        tool_parser, reasoning_parser: as `ServedModel` has them.
+        tool_parser, reasoning_parser: as flags and labels name them.
     """
 
     model_id: str
@@ -122,8 +125,8 @@ def is_complete(order: ModelOrder, located: Located) -> bool:
     return located.files is not None and (order.tokenizer is None or located.tokenizer is not None)
 
 
-async def load(order: ModelOrder, located: Located) -> ServedModel:
-    """The model, out of files that are all there. Raises ConfigError."""
+async def load(order: ModelOrder, located: Located, plugins: PluginSet) -> ServedModel:
+    """The model, out of files that are all there, with its parsers. Raises ConfigError."""
     files, tokenizer = located
     assert files is not None, "downloaded before"
     text = await trio.to_thread.run_sync(
@@ -146,8 +149,8 @@ async def load(order: ModelOrder, located: Located) -> ServedModel:
         root=order.files.text,
         files=files,
         created=int(time.time()),
-        tool_parser=order.tool_parser,
-        reasoning_parser=order.reasoning_parser,
+        tool_parser=await _parser(plugins, TOOL_PARSER, order.tool_parser),
+        reasoning_parser=await _parser(plugins, REASONING_PARSER, order.reasoning_parser),
         family=family,
     )
     check_parsers(model)
@@ -156,6 +159,10 @@ async def load(order: ModelOrder, located: Located) -> ServedModel:
     takes = "" if family is None else f"; takes {', '.join(sorted(family.modalities))} input ({family.name})"
     logger.info("model %s: %s%s", order.model_id, _found(files, tokenizer), takes)
     return model
+
+
+async def _parser(plugins: PluginSet, kind: Kind, named: str | None) -> ParserName | None:
+    return None if named is None else await trio.to_thread.run_sync(plugins.parser, kind, named)
 
 
 def _found(files: FilesAt, tokenizer: FilesAt | None) -> str:

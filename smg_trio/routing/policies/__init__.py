@@ -13,6 +13,7 @@ from smg_trio.routing.policies.hashing import ConsistentHashing, PrefixHash, Pre
 from smg_trio.routing.policies.least_load import LeastLoad
 from smg_trio.routing.policies.manual import ManualOptions, ManualSessions, manual
 from smg_trio.routing.policies.passthrough import Passthrough
+from smg_trio.routing.policies.plugin import GuardedPolicy, PolicyContext, PolicyPlugin
 from smg_trio.routing.policies.random import PowerOfTwo, RandomChoice
 from smg_trio.routing.policies.round_robin import RoundRobin
 
@@ -46,11 +47,17 @@ _makers: Mapping[str, Callable[[PolicyOptions, Random], Policy]] = {
 }
 
 
-def make_policy(name: str, options: PolicyOptions | None = None, random: Random | None = None) -> Policy:
-    """The policy that `--policy` calls `name`. Raises KeyError for a name that is not in `by_name`."""
+def make_policy(
+    name: str, options: PolicyOptions | None = None, random: Random | None = None, plugin: PolicyPlugin | None = None
+) -> Policy:
+    """The policy that `--policy` calls `name`, or that a plug-in makes.
+
+    Raises KeyError for a name that is not in `by_name`; whatever the plug-in's factory raises.
+    """
     options = options or PolicyOptions()
-    policy = _makers[name](options, random or Random())
-    if options.sticky and name != "manual":
+    random = random or Random()
+    policy = _makers[name](options, random) if plugin is None else GuardedPolicy(plugin, random)
+    if options.sticky and policy.name != "manual":
         return ManualSessions(policy, options.sticky_keys, name=policy.name)
     return policy
 
@@ -66,12 +73,15 @@ __all__ = [
     "CacheAware",
     "CacheAwareOptions",
     "ConsistentHashing",
+    "GuardedPolicy",
     "LeastLoad",
     "ManualOptions",
     "ManualSessions",
     "Passthrough",
     "Policy",
+    "PolicyContext",
     "PolicyOptions",
+    "PolicyPlugin",
     "PowerOfTwo",
     "PrefixHash",
     "PrefixHashOptions",
