@@ -18,6 +18,7 @@ from smg_trio.gateway.observability.access_log import shown_path
 from smg_trio.gateway.observability.logs import shown
 from smg_trio.gateway.observability.observer import Observers, RequestObserver
 from smg_trio.gateway.request_body.codings import UnsupportedContentEncoding, accepted_codings, coding_of
+from smg_trio.gateway.security.authentication import AuthUnavailable
 from smg_trio.gateway.security.key_ring import Access
 
 if TYPE_CHECKING:
@@ -98,7 +99,11 @@ async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
     """Look at the key and its limits, then go on. Raises RateLimited before anything else is done."""
     context = request.context
     if not route.public:
-        holder = context.holder = gateway.keys.admit(route.access, request.headers)
+        if gateway.auth is None:
+            holder = gateway.keys.admit(route.access, request.headers)
+        else:
+            holder = await gateway.auth.admit(route.access, request.headers, request.method, request.path)
+        context.holder = holder
         if holder.name:
             context.authenticated(holder.name)
     if not (route.metered and context.holder.limits):
@@ -139,7 +144,7 @@ def _failed(gateway: Gateway, route: Route, request: Request, error: Exception) 
     status, headers, body = route.failure(error, context.request_id)
     if isinstance(error, UnsupportedContentEncoding):
         headers.append(("accept-encoding", ", ".join(accepted_codings())))
-    if isinstance(error, (Unauthorized, Forbidden)) and request.incoming.unread:
+    if isinstance(error, (Unauthorized, Forbidden, AuthUnavailable)) and request.incoming.unread:
         # Not even a little is read of a body without a key for it.
         headers.append(("connection", "close"))
     return Response(status, body, headers)

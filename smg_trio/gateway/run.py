@@ -145,7 +145,7 @@ async def run_gateway(
     check_worker_addresses(settings)
     plugins = plugins or PluginSet(settings)
     shutdown = shutdown or GatewayShutdown()
-    credentials = await open_credentials(settings)
+    credentials = await open_credentials(settings, plugins)
     async with _tracing(settings) as tracing:
         order = order_of_settings(settings)
         catalog = ModelCatalog()
@@ -161,7 +161,7 @@ async def run_gateway(
             with open_transport() as transport:
                 form, policy = pixel_form_of(settings), policy_of(settings, plugin=plugins.policy)
                 registry = Registry(transport, policy, timeouts, rules_of(settings), pixel_form=form)
-                gateway = Gateway(settings, registry, catalog, history, credentials.keys, plugins, tracing)
+                gateway = Gateway(settings, registry, catalog, history, credentials, plugins, tracing)
                 if order is not None and located is not None:
                     gateway.loads.begin(order, located, shutdown.fail)
                 async with trio.open_nursery() as workers:
@@ -261,6 +261,8 @@ async def _serve(
         serving.start_soon(keep_running, "watching request deadlines", gateway.deadlines.run)
         serving.start_soon(keep_running, "sending keep-alives", gateway.keep_alives.run)
         serving.start_soon(keep_running, "watching key and certificate files", credentials.files.run)
+        if credentials.issuer_keys is not None:
+            serving.start_soon(keep_running, "fetching the issuer's keys", credentials.issuer_keys.run)
         serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
         if feed is not None:
             serving.start_soon(keep_running, "the live feed", feed.run)

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.observability.tracing import Tracing
     from smg_trio.gateway.plugin_set import PluginSet
-    from smg_trio.gateway.security.key_ring import KeyRing
+    from smg_trio.gateway.security.credentials import Credentials
+    from smg_trio.gateway.security.key_ring import Access, KeyHolder
     from smg_trio.history.base import HistoryStore
     from smg_trio.pipeline.models import ModelCatalog, ServedModel
     from smg_trio.routing.registry import Registry
@@ -72,6 +73,7 @@ class Gateway:
 
     Attributes:
         keys: that clients may come with.
+        auth: looks at what is no key; None where nothing does.
         plugins: that settings and workers name.
         media: processes images and videos of requests.
         meters: what their holders use.
@@ -98,13 +100,14 @@ class Gateway:
         registry: Registry,
         catalog: ModelCatalog,
         history: HistoryStore | None,
-        keys: KeyRing,
+        credentials: Credentials,
         plugins: PluginSet,
         tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings
-        self.keys = keys
+        self.keys = credentials.keys
         self.plugins = plugins
+        self.auth = credentials.auth
         self.meters = KeyMeters(trio.current_time)
         self.origins = OriginPolicy(
             settings.cors_allowed_origins, settings.allowed_hosts, tls=settings.tls_cert_path is not None
@@ -209,6 +212,12 @@ class Gateway:
             return await self.preparer.read(body, parse, *arguments)
         finally:
             request.incoming.release()
+
+    async def admit(self, access: Access, headers: Mapping[str, str], path: str = "") -> KeyHolder:
+        """Whose a request is, by key or token. Raises Unauthorized, Forbidden, AuthUnavailable."""
+        if self.auth is None:
+            return self.keys.admit(access, headers)
+        return await self.auth.admit(access, headers, "GET", path)
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse a web page that may not send this request; see `OriginPolicy.check`."""

@@ -33,7 +33,8 @@ class Identity:
     """Whom a request is from.
 
     Attributes:
-        name: by which limits are kept, stored responses are owned, and which logs and metrics show; never a secret.
+        name: what logs and metrics show; never a secret.
+        id: by which limits are kept and stored responses are owned; empty: by the name.
         scopes: what it opens: ``models``, ``user`` (looking at workers), ``admin`` (changing them). Others are ignored.
         max_concurrent_requests, tokens_per_minute: its limits; None: those of ``--key-max-concurrent-requests`` and
             ``--key-tokens-per-minute``; 0: none.
@@ -41,6 +42,7 @@ class Identity:
     """
 
     name: str
+    id: str = ""
     scopes: frozenset[str] = frozenset({"models"})
     max_concurrent_requests: int | None = None
     tokens_per_minute: int | None = None

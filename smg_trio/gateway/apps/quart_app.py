@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import MethodNotAllowed as RouteNotForMethod
 from werkzeug.exceptions import NotFound as RouteNotFound
 
-from smg_trio.core.errors import Forbidden, NotFound, Unauthorized
+from smg_trio.core.errors import NotFound, SmgError
 from smg_trio.core.log_context import trace_id
 from smg_trio.gateway.apps.asgi_responses import WEBSOCKET
 from smg_trio.gateway.apps.refusals import note_answer, refuse
@@ -73,10 +73,10 @@ def _view(gateway: Gateway, route: Route) -> Callable[..., Awaitable[quart.Respo
 def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
     async def view() -> None:
         headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
-        admit = functools.partial(gateway.keys.admit, Access.MODELS, headers)
+        admit = functools.partial(gateway.admit, Access.MODELS, headers, "/v1/responses")
         try:
-            admit()
-        except (Unauthorized, Forbidden) as error:
+            await admit()
+        except SmgError as error:
             # Refused in the handshake, with the body and status that HTTP would get.
             quart.abort(_refused(gateway, error, headers))
         trace_id.set("")  # that of an earlier request of this connection
@@ -92,11 +92,11 @@ def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]
     async def view() -> None:
         headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
         try:
-            admitted = check_handshake(headers, gateway.keys)
-        except (Unauthorized, Forbidden) as error:
+            admitted = await check_handshake(headers, gateway.admit)
+        except SmgError as error:
             quart.abort(_refused(gateway, error, headers))
         await quart.websocket.accept()
-        await FeedSocket(feed, gateway.keys, cast("Socket", quart.websocket), headers).run(admitted=admitted)
+        await FeedSocket(feed, gateway.admit, cast("Socket", quart.websocket), headers).run(admitted=admitted)
 
     return view
 

@@ -17,7 +17,7 @@ import trio
 from smg_trio.api.errors import error_view, load_json
 from smg_trio.core.errors import SmgError, Unauthorized
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S, GOING_AWAY, UNAUTHORIZED
-from smg_trio.gateway.security.key_ring import Access, KeyRing
+from smg_trio.gateway.security.key_ring import Access
 
 if TYPE_CHECKING:
     from smg_trio.gateway.dashboard.feed import LiveFeed, Watcher
@@ -47,13 +47,17 @@ class Socket(Protocol):
         ...
 
 
-def check_handshake(headers: Mapping[str, str], keys: KeyRing) -> bool:
+Admit = Callable[[Access, Mapping[str, str]], Awaitable[object]]
+"""Lets the holder of a key or token in; raises SmgError."""
+
+
+async def check_handshake(headers: Mapping[str, str], admit: Admit) -> bool:
     """Whether the watcher may see snapshots immediately; False if it has yet to send its key.
 
     Raises Unauthorized or Forbidden for a wrong key in a header.
     """
     try:
-        keys.admit(Access.LOOK, headers)
+        await admit(Access.LOOK, headers)
     except Unauthorized:
         if any(headers.get(name) for name in _KEY_HEADERS):
             raise
@@ -64,10 +68,10 @@ def check_handshake(headers: Mapping[str, str], keys: KeyRing) -> bool:
 class FeedSocket:
     """One accepted connection. `run` it until either side ends it."""
 
-    def __init__(self, feed: LiveFeed, keys: KeyRing, socket: Socket, headers: Mapping[str, str]) -> None:
+    def __init__(self, feed: LiveFeed, admit: Admit, socket: Socket, headers: Mapping[str, str]) -> None:
         """`headers`: of the handshake, which the key may be in."""
         self._feed = feed
-        self._keys = keys
+        self._admit = admit
         self._socket = socket
         self._credentials = headers
 
@@ -94,7 +98,7 @@ class FeedSocket:
         with trio.move_on_after(AUTH_LIMIT_S):
             message = await self._socket.receive()
         self._credentials = {"authorization": f"Bearer {read_key(message)}"}
-        self._keys.admit(Access.LOOK, self._credentials)
+        await self._admit(Access.LOOK, self._credentials)
 
     async def _say(self, error: SmgError) -> None:
         view = error_view(error)
@@ -104,7 +108,7 @@ class FeedSocket:
 
     async def _send_snapshots(self, watcher: Watcher) -> None:
         while (snapshot := await watcher.next_snapshot()) is not None:
-            self._keys.admit(Access.LOOK, self._credentials)
+            await self._admit(Access.LOOK, self._credentials)
             await self._socket.send(snapshot)
 
     async def _ignore_messages(self) -> None:

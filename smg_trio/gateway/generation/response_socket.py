@@ -39,7 +39,7 @@ _REMEMBERED = 1000
 _REMEMBERED_WEIGHT = 32_000_000
 """Characters of them all, each value counted as eight more; the oldest are forgotten beyond."""
 
-Admit = Callable[[], KeyHolder]
+Admit = Callable[[], Awaitable[KeyHolder]]
 Receive = Callable[[], Awaitable[str | bytes]]
 Send = Callable[[str], Awaitable[None]]
 
@@ -88,7 +88,7 @@ class ResponseSocket:
             if message.kind == "response.cancel":
                 self._cancel()
                 return
-            holder = self._admit()
+            holder = await self._admit()
             if self._turn is not None:
                 raise Conflict("a response is in progress on this connection; wait for its end or cancel it")
             self._turn = trio.CancelScope()

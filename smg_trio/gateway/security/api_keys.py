@@ -10,8 +10,8 @@ import trio
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.security.key_files import control_key, plain_keys, read_key_lines, read_key_toml, tenants_key
-from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyLimits, KeyRing
-from smg_trio.settings.checks import control_plane_key, tenant_key
+from smg_trio.gateway.security.key_ring import Key, KeyHolder, KeyLimits, KeyRing, Role
+from smg_trio.settings.checks import control_plane_key, tenant_key, uses_jwt
 
 if TYPE_CHECKING:
     from smg_trio.settings.settings import Settings
@@ -29,7 +29,7 @@ class ApiKeys:
 
     def __init__(self, settings: Settings) -> None:
         limits = default_limits(settings)
-        self.ring = KeyRing()
+        self.ring = KeyRing(by_token=roles_by_token(settings))
         self.file = None if settings.api_key_file is None else Path(settings.api_key_file)
         self._limits = limits
         self._everybody = KeyHolder("", limits=limits)
@@ -48,6 +48,13 @@ class ApiKeys:
         if self.file is not None:
             keys += await trio.to_thread.run_sync(read_key_file, self.file, self._limits)
         self.ring.replace(keys, self._everybody)
+
+
+def roles_by_token(settings: Settings) -> frozenset[Role]:
+    """The roles that tokens may give. SMG's flags alone guard the control plane, as they do there."""
+    if settings.auth is not None:
+        return frozenset(Role)
+    return frozenset({Role.USER, Role.ADMIN}) if uses_jwt(settings) else frozenset()
 
 
 def default_limits(settings: Settings) -> KeyLimits:

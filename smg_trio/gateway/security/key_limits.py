@@ -78,6 +78,12 @@ class KeyMeter:
         self.in_flight = 0
         self.take_over(holder)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a new meter would say something else."""
+        bucket = self._bucket
+        return self.in_flight > 0 or (bucket is not None and bucket.level(self._clock()) < bucket.capacity)
+
     def take_over(self, holder: KeyHolder) -> None:
         """The holder's limits may be others now; what has been used stays used."""
         self.holder = holder
@@ -139,17 +145,25 @@ class KeyMeter:
         ]
 
 
+_PRUNE_AT: Final = 4096
+"""Meters from which those that say nothing any more are dropped: with tokens anyone may be a key holder."""
+
+
 class KeyMeters:
     """A meter for every key holder who has limits."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._meters: dict[str, KeyMeter] = {}
+        self._prune_at = _PRUNE_AT
 
     def of(self, holder: KeyHolder) -> KeyMeter:
         """The holder's meter; one who is known again after keys were read anew keeps it."""
         meter = self._meters.get(holder.identity)
         if meter is None:
+            if len(self._meters) >= self._prune_at:
+                self._meters = {name: one for name, one in self._meters.items() if one.in_use}
+                self._prune_at = max(_PRUNE_AT, 2 * len(self._meters))
             meter = self._meters[holder.identity] = KeyMeter(holder, self._clock)
         elif meter.holder is not holder:
             meter.take_over(holder)

@@ -7,7 +7,7 @@ workers and engines. As long as there is none of the latter, the former open eve
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b, sha256
@@ -93,9 +93,13 @@ def digest_of(key: bytes) -> bytes:
 class KeyRing:
     """The keys in force; without any, every request may do everything."""
 
-    __slots__ = ("_everybody", "_held", "_opens")
+    __slots__ = ("_by_token", "_everybody", "_guarded", "_held", "_opens")
 
-    def __init__(self, keys: Iterable[Key] = (), everybody: KeyHolder = EVERYBODY) -> None:
+    def __init__(
+        self, keys: Iterable[Key] = (), everybody: KeyHolder = EVERYBODY, by_token: Collection[Role] = ()
+    ) -> None:
+        """`by_token`: roles that those may have who come with a token instead of a key."""
+        self._by_token = frozenset(by_token)
         self.replace(keys, everybody)
 
     def replace(self, keys: Iterable[Key], everybody: KeyHolder = EVERYBODY) -> None:
@@ -106,10 +110,11 @@ class KeyRing:
         self._everybody = everybody
         self._held: dict[bytes, _Held] = {}
         for key in keys:
-            held = self._held.setdefault(_tag(key.digest), _Held(key.digest))
+            held = self._held.setdefault(tag_of(key.digest), _Held(key.digest))
             others = (holder for holder in held.holders if _controls(holder) is not _controls(key.holder))
             held.holders = (*others, key.holder)
-        self._opens = _opens({holder.role for held in self._held.values() for holder in held.holders})
+        self._opens = _opens({holder.role for held in self._held.values() for holder in held.holders} | self._by_token)
+        self._guarded = bool(self._held or self._by_token)
 
     @property
     def guards_models(self) -> bool:
@@ -130,16 +135,17 @@ class KeyRing:
         """Under whose name the history keeps what `holder` stores; the shared name where models need no key."""
         return holder.identity if self.guards_models else SHARED
 
-    def admit(self, access: Access, headers: Mapping[str, str]) -> KeyHolder:
+    def admit(self, access: Access, headers: Mapping[str, str], by_token: tuple[KeyHolder, ...] = ()) -> KeyHolder:
         """Whose request it is. Raises Unauthorized without a known key, Forbidden if its role does not suffice.
 
         The key comes as ``Authorization: Bearer KEY`` or, as Anthropic's clients send it, ``x-api-key: KEY``.
+        `by_token`: whom it is of by a token that is no key.
         """
-        if not self._held:
+        if not self._guarded:
             return self._everybody
         opens = self._opens[access]
-        given = _given(headers)
-        found = self._find(given)
+        given = given_key(headers)
+        found = by_token or self._find(given)
         for holder in found:
             if opens is None or holder.role in opens:
                 return holder
@@ -152,7 +158,7 @@ class KeyRing:
     def _find(self, given: str) -> tuple[KeyHolder, ...]:
         # Header values are text of one byte per character; the client meant UTF-8 by them.
         digest = digest_of(given.encode("latin-1", "replace"))
-        held = self._held.get(_tag(digest))
+        held = self._held.get(tag_of(digest))
         return held.holders if held is not None and hmac.compare_digest(held.digest, digest) else ()
 
 
@@ -166,7 +172,7 @@ class _Held:
         self.holders: tuple[KeyHolder, ...] = ()
 
 
-def _tag(digest: bytes) -> bytes:
+def tag_of(digest: bytes) -> bytes:
     """What a key is looked up by: clients cannot compute it, so the time of a look-up reveals nothing."""
     return blake2b(digest, digest_size=16, key=_SALT).digest()
 
@@ -175,7 +181,8 @@ def _controls(holder: KeyHolder) -> bool:
     return holder.role in _CONTROL
 
 
-def _given(headers: Mapping[str, str]) -> str:
+def given_key(headers: Mapping[str, str]) -> str:
+    """The key that a request came with; empty if it has none."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         given = headers.get("x-api-key", "")
