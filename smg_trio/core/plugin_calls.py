@@ -69,7 +69,9 @@ class PluginCalls:
         if now - self._logged_fault >= _LOG_EVERY_S:
             self._logged_fault = now
             trace = None if isinstance(error, (PluginMistake, TimeoutError)) else error
-            logger.error("plug-in %s failed: %s; %s", self, error or type(error).__name__, what_now, exc_info=trace)
+            logger.error(
+                "plug-in %s failed: %s; %s", self, str(error) or type(error).__name__, what_now, exc_info=trace
+            )
 
     def took(self, seconds: float) -> None:
         """A call returned after that long, during which nothing else could run."""

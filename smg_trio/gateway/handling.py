@@ -6,10 +6,12 @@ exceptions of endpoints are caught; `api.errors` turns them into bodies.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from smg_trio.api.errors import load_json
 from smg_trio.core.errors import ClientFault, Forbidden, SmgError, Unauthorized
 from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.core.random_digits import random_digits
@@ -127,9 +129,24 @@ async def _call(gateway: Gateway, route: Route, request: Request) -> Response:
             request.body = await request.incoming.read()
         if request.body and route.method == "POST":
             _check_content_type(request.headers)
+        if gateway.hooks is not None and route.metered:
+            await _show_hooks(gateway, request)
         return await route.endpoint(gateway, request)
     finally:
         request.incoming.release()
+
+
+async def _show_hooks(gateway: Gateway, request: Request) -> None:
+    """Show the request to the hooks, and change it as they want. Raises MalformedJson, and what they refuse it with."""
+    body = await gateway.preparer.read(request.body, load_json) if request.body else {}
+    changed, routing_key = await gateway.show_hooks(request.context, body, request.path, request.headers)
+    if changed is not body:
+        request.body = await gateway.preparer.off_loop_if_long(
+            len(request.body), lambda: json.dumps(changed, separators=(",", ":")).encode()
+        )
+    names = gateway.settings.routing_key_headers
+    if routing_key is not None and names:
+        request.headers = {**request.headers, names[0]: routing_key}
 
 
 def _failed(gateway: Gateway, route: Route, request: Request, error: Exception) -> Response:

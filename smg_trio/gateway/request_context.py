@@ -61,11 +61,17 @@ class RequestContext:
     trace: RequestTrace | None = None
     on_generation: Callable[[], None] | None = None
     observer: Observers = field(default_factory=Observers)
+    _followers: tuple[Callable[[], RequestObserver], ...] = ()
 
     def authenticated(self, key_name: str) -> None:
         """The name of the key is known."""
         self.key_name = key_name
         self.observer.authenticated(key_name)
+
+    def follow(self, make: Callable[[], RequestObserver]) -> None:
+        """Have what `make` makes hear of the request, and another one of what goes on in the background."""
+        self._followers += (make,)
+        self.observer.add(make())
 
     def take(self, slot: KeySlot) -> None:
         """The request counts towards its key's limits."""
@@ -89,6 +95,8 @@ class RequestContext:
             context.observer.add(trace)
         if self.slot is not None:
             context.take(self.slot)
+        for make in self._followers:
+            context.follow(make)
         try:
             yield context
         finally:

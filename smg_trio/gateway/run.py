@@ -263,6 +263,8 @@ async def _serve(
         serving.start_soon(keep_running, "watching key and certificate files", credentials.files.run)
         if credentials.issuer_keys is not None:
             serving.start_soon(keep_running, "fetching the issuer's keys", credentials.issuer_keys.run)
+        if gateway.hooks is not None:
+            serving.start_soon(keep_running, "telling hooks of answers", gateway.hooks.run)
         serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
         if feed is not None:
             serving.start_soon(keep_running, "the live feed", feed.run)
@@ -297,6 +299,8 @@ async def _serve(
             task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, credentials.files, feed))
             http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
             serving.start_soon(_cut_when_told, shutdown, http_end)
+        if gateway.hooks is not None:
+            await gateway.hooks.finish()
         metrics_end.cut()
         probes_end.cut()
         serving.cancel_scope.cancel()

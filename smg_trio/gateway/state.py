@@ -15,6 +15,7 @@ from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.heavy_json import LIGHT_BYTES
 from smg_trio.core.workers import WorkerSnapshot, WorkerState
+from smg_trio.gateway.hooks import Hooks
 from smg_trio.gateway.models.adapters import Adapters
 from smg_trio.gateway.models.loads import ModelLoads
 from smg_trio.gateway.models.orders import order_of_settings
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.observability.tracing import Tracing
     from smg_trio.gateway.plugin_set import PluginSet
+    from smg_trio.gateway.request_context import RequestContext
     from smg_trio.gateway.security.credentials import Credentials
     from smg_trio.gateway.security.key_ring import Access, KeyHolder
     from smg_trio.history.base import HistoryStore
@@ -75,6 +77,7 @@ class Gateway:
         keys: that clients may come with.
         auth: looks at what is no key; None where nothing does.
         plugins: that settings and workers name.
+        hooks: that see requests and answers; None where there are none.
         media: processes images and videos of requests.
         meters: what their holders use.
         origins: which web pages may send requests.
@@ -108,6 +111,9 @@ class Gateway:
         self.keys = credentials.keys
         self.plugins = plugins
         self.auth = credentials.auth
+        self.hooks = None
+        if plugins.hooks:
+            self.hooks = Hooks(plugins.hooks, closed=settings.hook_fault == "closed", text=settings.hook_text)
         self.meters = KeyMeters(trio.current_time)
         self.origins = OriginPolicy(
             settings.cors_allowed_origins, settings.allowed_hosts, tls=settings.tls_cert_path is not None
@@ -142,6 +148,7 @@ class Gateway:
             self.bodies,
             self.in_flight,
             bucket_bounds(settings.prometheus_duration_buckets) or LATENCY_BUCKETS_S,
+            plugins.calls,
         )
         self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
         preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
@@ -218,6 +225,22 @@ class Gateway:
         if self.auth is None:
             return self.keys.admit(access, headers)
         return await self.auth.admit(access, headers, "GET", path)
+
+    async def show_hooks(
+        self, context: RequestContext, body: Mapping[str, Any], path: str, headers: Mapping[str, str]
+    ) -> tuple[Mapping[str, Any], str | None]:
+        """The body as the hooks want it, and the routing key that they name; its answer will be shown to them, too.
+
+        Raises RefusedByHook, HookUnavailable.
+        """
+        hooks = self.hooks
+        if hooks is None:
+            return body, None
+        request_id, identity = context.request_id, context.key_name
+        changed = await hooks.changed(body, request_id=request_id, path=path, headers=headers, identity=identity)
+        if hooks.follows_answers:
+            context.follow(lambda: hooks.observer(request_id, identity))
+        return changed
 
     def check_page(self, method: str, headers: Mapping[str, str]) -> None:
         """Refuse a web page that may not send this request; see `OriginPolicy.check`."""

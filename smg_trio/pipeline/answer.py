@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import SmgError
-from smg_trio.core.events import ChoiceUpdate, Usage
+from smg_trio.core.events import ChoiceUpdate, ContentDelta, Usage
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.pipeline.decode import ChoiceDecoder
 from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, PlainText, unique_request_id
@@ -41,7 +41,7 @@ class _Choice(HeldRequest):
 class Answer(EngineRequests[_Choice, ChoiceUpdate]):
     """One answer of one or more choices. Choice j of prompt i has index ``i * n + j``."""
 
-    __slots__ = ("_prepared",)
+    __slots__ = ("_prepared", "_texts")
 
     def __init__(self, prepared: Sequence[PreparedRequest], media: AnswerMedia | None = None) -> None:
         """Not yet begun.
@@ -50,6 +50,7 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
             prepared: one per prompt, of the same model and with the same `n`.
             media: those of the prompts, as the attempt before left them.
         """
+        self._texts: list[list[str]] | None = None
         first = prepared[0]
         prompt_tokens = sum([len(one.prompt.token_ids) for one in prepared])
         media = media or answer_media(first.model, [one.media for one in prepared])
@@ -75,7 +76,19 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
 
     def again(self) -> Answer:
         """See `EngineRequests`."""
-        return Answer(self._prepared, self._media)
+        another = Answer(self._prepared, self._media)
+        if self._texts is not None:
+            another.keep_text()
+        return another
+
+    def keep_text(self) -> None:
+        """See `EngineRequests`."""
+        self._texts = [[] for _ in range(self.choices)]
+
+    @property
+    def kept_text(self) -> Sequence[str]:
+        """See `EngineRequests`."""
+        return ["".join(pieces) for pieces in self._texts or ()]
 
     @property
     def sampling(self) -> SamplingParams:
@@ -99,7 +112,7 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
 
     def plain_text(self) -> PlainText | None:
         """See `EngineRequests`: there is one where detokenizing is all that the text of the only choice needs."""
-        if len(self._held) == 1 and (decoder := self._held[0].decoder).plain:
+        if self._texts is None and len(self._held) == 1 and (decoder := self._held[0].decoder).plain:
             return decoder.push_plain
         return None
 
@@ -124,6 +137,8 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
     def _push(self, index: int, outputs: list[GenerationOutput]) -> ChoiceUpdate:
         choice = self._held[index]
         update = choice.decoder.push(outputs)
+        if self._texts is not None:
+            self._texts[index] += [event.text for event in update.events if isinstance(event, ContentDelta)]
         if update.finish is not None:
             choice.lease.succeeded()
             choice.leave()

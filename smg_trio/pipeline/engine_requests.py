@@ -200,6 +200,15 @@ class EngineRequests(ABC, Generic[Held, Update]):
         """How tokens are sampled, if any are."""
         return None
 
+    def keep_text(self) -> None:
+        """Remember the text of each choice; called before anything is begun. Nothing where there is no text."""
+        return
+
+    @property
+    def kept_text(self) -> Sequence[str]:
+        """What `keep_text` had remembered: the content of each choice so far."""
+        return ()
+
     @property
     def choices(self) -> int:
         """How many texts are asked for."""

@@ -81,7 +81,9 @@ def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
             quart.abort(_refused(gateway, error, headers))
         trace_id.set("")  # that of an earlier request of this connection
         await quart.websocket.accept()
-        code, reason = await ResponseSocket(gateway, admit, quart.websocket.receive, quart.websocket.send).run()
+        websocket = quart.websocket
+        socket = ResponseSocket(gateway, admit, websocket.receive, websocket.send, headers)
+        code, reason = await socket.run()
         with trio.move_on_after(CLOSE_LIMIT_S):
             await quart.websocket.close(code, reason)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 async def liveness(gateway: Gateway, request: Request) -> Response:
-    """The process runs: 200 ``OK``, also while draining."""
-    return text_response("OK")
+    """The process runs: 200 ``OK``, also while draining. Further lines say what it has to do without."""
+    return text_response("\n".join(["OK", *_degraded(gateway)]))
 
 
 async def readiness(gateway: Gateway, request: Request) -> Response:
@@ -24,5 +24,11 @@ async def readiness(gateway: Gateway, request: Request) -> Response:
         body["reason"] = seen.reason
     if seen.detail:
         body["detail"] = seen.detail
+    if degraded := _degraded(gateway):
+        body["degraded"] = degraded
     body |= {"healthy_workers": seen.ready_workers, "total_workers": seen.workers}
     return json_response(json.dumps(body).encode(), 200 if seen.ready else 503)
+
+
+def _degraded(gateway: Gateway) -> list[str]:
+    return [f"degraded: {calls} is off: {calls.off}" for calls in gateway.plugins.calls if calls.off]

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -47,8 +48,13 @@ Send = Callable[[str], Awaitable[None]]
 class ResponseSocket:
     """One connection. `run` it until the client leaves; leaving cancels the turn in progress."""
 
-    def __init__(self, gateway: Gateway, admit: Admit, receive: Receive, send: Send) -> None:
-        """`admit`: whose key the connection came with, by the keys in force; raises Unauthorized or Forbidden."""
+    def __init__(
+        self, gateway: Gateway, admit: Admit, receive: Receive, send: Send, headers: Mapping[str, str]
+    ) -> None:
+        """`admit`: whose key the connection came with, by the keys in force; raises Unauthorized or Forbidden.
+        `headers`: of the handshake, for hooks.
+        """
+        self._headers = headers
         self._gateway = gateway
         self._admit = admit
         self._receive = receive
@@ -137,6 +143,8 @@ class ResponseSocket:
     async def _answer(self, message: SocketMessage, context: RequestContext) -> None:
         started = trio.current_time()
         self._gateway.refuse_if_draining()
+        body, routing_key = await self._gateway.show_hooks(context, message.body, "/v1/responses", self._headers)
+        message = replace(message, body=body)
         asked = await self._gateway.preparer.off_loop_if_long(
             weight(message.body, INLINE_ENCODE_CHARS), functools.partial(message.request, self._gateway.limits)
         )
@@ -147,6 +155,7 @@ class ResponseSocket:
             context=context,
             started=started,
             local=self._remembered,
+            routing_key=routing_key,
         )
         writer = ResponseEventWriter(run.shown, as_messages=True, stream_id=message.stream_id)
         if not asked.generate:

@@ -18,12 +18,14 @@ from smg_trio.gateway.observability.encoding_counters import EncodingCounters
 from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.http_metrics import HttpMetrics
 from smg_trio.gateway.observability.media_metrics import MediaMetrics
+from smg_trio.gateway.observability.plugin_gauges import PluginGauges
 from smg_trio.gateway.observability.policy_gauges import PolicyGauges
 from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, HistogramFamily
 from smg_trio.gateway.observability.worker_gauges import ResilienceGauges, WorkerGauges
 
 if TYPE_CHECKING:
+    from smg_trio.core.plugin_calls import PluginCalls
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.request_body.incoming import BodyMemory
     from smg_trio.http.statistics import ServerStatistics
@@ -39,7 +41,7 @@ class Metrics:
     """All metrics of one gateway, on a registry of their own.
 
     Args:
-        workers, admission, encodings, bodies, in_flight: what is looked into.
+        workers, admission, encodings, bodies, in_flight, plugins: what is looked into.
         bounds: upper bounds of the buckets of durations in seconds, but for times per token.
 
     Attributes:
@@ -55,6 +57,7 @@ class Metrics:
         bodies: BodyMemory,
         in_flight: Collection[InFlightGeneration] = (),
         bounds: Sequence[float] = LATENCY_BUCKETS_S,
+        plugins: Sequence[PluginCalls] = (),
     ) -> None:
         self.registry = registry = CollectorRegistry()
         self.http = HttpMetrics(registry, bounds)
@@ -72,6 +75,7 @@ class Metrics:
             PolicyGauges(workers),
             EncodingCounters(encodings),
             LiveGauges(in_flight),
+            PluginGauges(plugins),
             self._process,
         ):
             registry.register(collector)

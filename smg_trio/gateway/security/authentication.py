@@ -48,10 +48,11 @@ class Authentication:
         """See `KeyRing.admit`. Raises AuthUnavailable if the plug-in fails or takes too long."""
         try:
             return self._keys.admit(access, headers)
-        except Unauthorized as refusal:
-            holders = await self._holders(headers, method, path)
-            if not holders:
-                raise refusal from None
+        except Unauthorized as error:
+            refusal = error
+        holders = await self._holders(headers, method, path)
+        if not holders:
+            raise refusal
         return self._keys.admit(access, headers, holders)
 
     async def _holders(self, headers: Mapping[str, str], method: str, path: str) -> tuple[KeyHolder, ...]:

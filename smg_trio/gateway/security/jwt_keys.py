@@ -116,7 +116,9 @@ class IssuerKeys:
                     fetched = trio.to_thread.run_sync(self._fetched, abandon_on_cancel=True, limiter=self._limiter)
                     self._keys = await fetched
             except (OSError, ValueError, trio.TooSlowError) as error:
-                logger.warning("keys of the issuer %s cannot be fetched: %s", self._issuer, error or "too slow")
+                logger.warning(
+                    "keys of the issuer %s cannot be fetched: %s", self._issuer, str(error) or "no answer in time"
+                )
 
     def _fetched(self) -> list[IssuerKey]:
         uri = self._uri
