@@ -108,6 +108,8 @@ async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
         context.holder = holder
         if holder.name:
             context.authenticated(holder.name)
+        if route.metered:
+            gateway.account(context)
     if not (route.metered and context.holder.limits):
         return await _call(gateway, route, request)
     with gateway.meters.of(context.holder).enter() as slot:

@@ -18,6 +18,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -33,6 +34,7 @@ from smg_trio.gateway.apps.quart_app import make_app
 from smg_trio.gateway.apps.refusals import ServerRefusals
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.models.orders import Located, ModelOrder, is_complete, load, locate, order_of_settings
+from smg_trio.gateway.observability.usage_log import UsageLog
 from smg_trio.gateway.plugin_set import PluginSet
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
@@ -146,7 +148,7 @@ async def run_gateway(
     plugins = plugins or PluginSet(settings)
     shutdown = shutdown or GatewayShutdown()
     credentials = await open_credentials(settings, plugins)
-    async with _tracing(settings) as tracing:
+    async with _tracing(settings) as tracing, _usage_log(settings) as usage_log:
         order = order_of_settings(settings)
         catalog = ModelCatalog()
         located = await _load_from_disk(order, catalog, plugins)
@@ -161,7 +163,7 @@ async def run_gateway(
             with open_transport() as transport:
                 form, policy = pixel_form_of(settings), policy_of(settings, plugin=plugins.policy)
                 registry = Registry(transport, policy, timeouts, rules_of(settings), pixel_form=form)
-                gateway = Gateway(settings, registry, catalog, history, credentials, plugins, tracing)
+                gateway = Gateway(settings, registry, catalog, history, credentials, plugins, tracing, usage_log)
                 if order is not None and located is not None:
                     gateway.loads.begin(order, located, shutdown.fail)
                 async with trio.open_nursery() as workers:
@@ -207,6 +209,20 @@ async def _tracing(settings: Settings) -> AsyncIterator[Tracing | None]:
         yield tracing
     finally:
         await tracing.close()
+
+
+@asynccontextmanager
+async def _usage_log(settings: Settings) -> AsyncIterator[UsageLog | None]:
+    """Whatever ends a generation, its line is written before the process ends."""
+    if settings.usage_log is None:
+        yield None
+        return
+    log = UsageLog(Path(settings.usage_log))
+    await trio.to_thread.run_sync(log.check)
+    try:
+        yield log
+    finally:
+        await log.finish()
 
 
 async def _add_workers(gateway: Gateway) -> None:
@@ -263,6 +279,8 @@ async def _serve(
         serving.start_soon(keep_running, "watching key and certificate files", credentials.files.run)
         if credentials.issuer_keys is not None:
             serving.start_soon(keep_running, "fetching the issuer's keys", credentials.issuer_keys.run)
+        if gateway.usage_log is not None:
+            serving.start_soon(keep_running, "writing the usage log", gateway.usage_log.run)
         if gateway.hooks is not None:
             serving.start_soon(keep_running, "telling hooks of answers", gateway.hooks.run)
         serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
@@ -300,6 +318,8 @@ async def _serve(
             http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
             serving.start_soon(_cut_when_told, shutdown, http_end)
         if gateway.hooks is not None:
+            with trio.move_on_after(_CUT_AFTER_S):
+                await gateway.wait_no_answers()
             await gateway.hooks.finish()
         metrics_end.cut()
         probes_end.cut()

@@ -23,6 +23,7 @@ from smg_trio.gateway.observability.access_log import AccessLog
 from smg_trio.gateway.observability.metrics import Metrics
 from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S
+from smg_trio.gateway.observability.usage import UsageObserver
 from smg_trio.gateway.request_body.incoming import BodyMemory
 from smg_trio.gateway.response_ids import ResponseIds
 from smg_trio.gateway.security.exposure import is_local
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from smg_trio.gateway.http import Request
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.observability.tracing import Tracing
+    from smg_trio.gateway.observability.usage_log import UsageLog
     from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.gateway.request_context import RequestContext
     from smg_trio.gateway.security.credentials import Credentials
@@ -93,6 +95,7 @@ class Gateway:
         errors: what went wrong lately.
         notes: what the log says only once.
         started: when the gateway was made, on the system's monotonic clock.
+        usage_log: gets a line per generation; None where there is none.
         tracing: None where requests are not traced.
         told_of_traces: the log says that a client's trace context is not used.
     """
@@ -106,6 +109,7 @@ class Gateway:
         credentials: Credentials,
         plugins: PluginSet,
         tracing: Tracing | None = None,
+        usage_log: UsageLog | None = None,
     ) -> None:
         self.settings = settings
         self.keys = credentials.keys
@@ -120,6 +124,7 @@ class Gateway:
         )
         self.access = AccessLog(enabled=settings.access_log)
         self.tracing = tracing
+        self.usage_log = usage_log
         self.told_of_traces = False
         self.registry = registry
         self.catalog = catalog
@@ -149,6 +154,8 @@ class Gateway:
             self.in_flight,
             bucket_bounds(settings.prometheus_duration_buckets) or LATENCY_BUCKETS_S,
             plugins.calls,
+            usage_log,
+            settings.usage_identities,
         )
         self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
         preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
@@ -225,6 +232,12 @@ class Gateway:
         if self.auth is None:
             return self.keys.admit(access, headers)
         return await self.auth.admit(access, headers, "GET", path)
+
+    def account(self, context: RequestContext) -> None:
+        """Note what the request's generations cost, where that is noted of its key holder, or of everybody."""
+        name, log, metrics = context.holder.name, self.usage_log, self.metrics.usage
+        if log is not None or (name and self.settings.usage_identities):
+            context.follow(lambda: UsageObserver(metrics, log, name, context.request_id))
 
     async def show_hooks(
         self, context: RequestContext, body: Mapping[str, Any], path: str, headers: Mapping[str, str]

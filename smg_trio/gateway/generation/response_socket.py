@@ -133,6 +133,7 @@ class ResponseSocket:
 
     async def _answer_within_limits(self, message: SocketMessage, holder: KeyHolder) -> None:
         context = RequestContext(holder=holder, key_name=holder.name)
+        self._gateway.account(context)
         if not holder.limits:
             await self._answer(message, context)
             return

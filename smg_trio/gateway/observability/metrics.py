@@ -22,11 +22,13 @@ from smg_trio.gateway.observability.plugin_gauges import PluginGauges
 from smg_trio.gateway.observability.policy_gauges import PolicyGauges
 from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, HistogramFamily
+from smg_trio.gateway.observability.usage import LostLines, UsageMetrics
 from smg_trio.gateway.observability.worker_gauges import ResilienceGauges, WorkerGauges
 
 if TYPE_CHECKING:
     from smg_trio.core.plugin_calls import PluginCalls
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
+    from smg_trio.gateway.observability.usage_log import UsageLog
     from smg_trio.gateway.request_body.incoming import BodyMemory
     from smg_trio.http.statistics import ServerStatistics
     from smg_trio.pipeline.encoding_cache import EncodingCache
@@ -41,11 +43,14 @@ class Metrics:
     """All metrics of one gateway, on a registry of their own.
 
     Args:
-        workers, admission, encodings, bodies, in_flight, plugins: what is looked into.
+        workers, admission, encodings, bodies, in_flight, plugins, usage_log: what is looked into.
         bounds: upper bounds of the buckets of durations in seconds, but for times per token.
+
+        identities: how many of them have usage metrics of their own.
 
     Attributes:
         media: of images and videos in requests.
+        usage: what each identity used.
         recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
     """
 
@@ -58,11 +63,14 @@ class Metrics:
         in_flight: Collection[InFlightGeneration] = (),
         bounds: Sequence[float] = LATENCY_BUCKETS_S,
         plugins: Sequence[PluginCalls] = (),
+        usage_log: UsageLog | None = None,
+        identities: int = 0,
     ) -> None:
         self.registry = registry = CollectorRegistry()
         self.http = HttpMetrics(registry, bounds)
         self.media = MediaMetrics(registry)
         self._router = RouterFamilies(registry, bounds)
+        self.usage = UsageMetrics(registry, identities)
         self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
         self._in_flight = in_flight
         self.recent = self._router.recent
@@ -76,6 +84,7 @@ class Metrics:
             EncodingCounters(encodings),
             LiveGauges(in_flight),
             PluginGauges(plugins),
+            LostLines(usage_log),
             self._process,
         ):
             registry.register(collector)
