@@ -1,4 +1,4 @@
-"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top | completion.
+"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top | completion | plugins.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers immediately.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smg_trio import __version__
+from smg_trio.cli.plugins import add_plugins
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest, SmgError
 from smg_trio.settings.flags import argument_keywords, flags_of
@@ -114,6 +115,7 @@ def make_parser(serve: argparse.ArgumentParser | None = None) -> argparse.Argume
     _add_chat(commands)
     _add_completion(commands)
     _add_top(commands)
+    add_plugins(commands)
     return parser
 
 

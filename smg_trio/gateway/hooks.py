@@ -88,7 +88,7 @@ class Hooks:
                 options=plugin.options,
             )
             try:
-                changes = _checked(await call_plugin(plugin.calls, LIMIT_S, on_request, view))
+                changes = checked_answer(await call_plugin(plugin.calls, LIMIT_S, on_request, view))
             except (PluginFailed, PluginMistake) as failure:
                 self._fault(plugin, failure)
                 continue
@@ -161,7 +161,7 @@ def _with(body: Mapping[str, Any], changes: Changes) -> Mapping[str, Any]:
     return body if changed == body else changed
 
 
-def _checked(answer: Any) -> Refuse | Changes | None:
+def checked_answer(answer: Any) -> Refuse | Changes | None:
     """What `on_request` returned. Raises PluginMistake."""
     if answer is None:
         return None

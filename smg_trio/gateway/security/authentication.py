@@ -67,7 +67,7 @@ class Authentication:
             identity = await call_plugin(self._plugin.calls, LIMIT_S, self._plugin.authenticate, credentials)
             if identity is None:
                 return ()
-            holders = self._holders_of(_checked(identity))
+            holders = self._holders_of(checked_identity(identity))
         except (PluginFailed, PluginMistake) as failure:
             error = failure.error if isinstance(failure, PluginFailed) else failure
             self._plugin.calls.fault(error, "the request is answered 503")
@@ -105,7 +105,7 @@ def _limit(own: int | None, default: int | None) -> int | None:
     return default if own is None else own or None
 
 
-def _checked(identity: Any) -> Identity:
+def checked_identity(identity: Any) -> Identity:
     """Raises PluginMistake."""
     if not isinstance(identity, Identity):
         raise PluginMistake(f"it returned {type(identity).__name__}, not an Identity or None")
