@@ -23,7 +23,8 @@ from smg_trio.plugins.hooks import AnswerView, Changes, Refuse, RequestView
 
 if TYPE_CHECKING:
     from smg_trio.core.events import Usage
-    from smg_trio.gateway.plugin_set import HookPlugin
+    from smg_trio.gateway.plugin_set import HookPlugin, PluginSet
+    from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -151,6 +152,13 @@ class Hooks:
             await self._ended.wait()
         if scope.cancelled_caught:
             logger.warning("hooks have not taken note of all answers within %g s", _END_LIMIT_S)
+
+
+def hooks_of(settings: Settings, plugins: PluginSet) -> Hooks | None:
+    """The hooks that the settings name; None if they name none."""
+    if not plugins.hooks:
+        return None
+    return Hooks(plugins.hooks, closed=settings.hook_fault == "closed", text=settings.hook_text)
 
 
 def _with(body: Mapping[str, Any], changes: Changes) -> Mapping[str, Any]:

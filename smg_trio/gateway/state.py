@@ -15,7 +15,7 @@ from smg_trio.api.parameters.limits import RequestLimits
 from smg_trio.core.errors import NoReadyWorker, ShuttingDown
 from smg_trio.core.heavy_json import LIGHT_BYTES
 from smg_trio.core.workers import WorkerSnapshot, WorkerState
-from smg_trio.gateway.hooks import Hooks
+from smg_trio.gateway.hooks import hooks_of
 from smg_trio.gateway.models.adapters import Adapters
 from smg_trio.gateway.models.loads import ModelLoads
 from smg_trio.gateway.models.orders import order_of_settings
@@ -115,9 +115,7 @@ class Gateway:
         self.keys = credentials.keys
         self.plugins = plugins
         self.auth = credentials.auth
-        self.hooks = None
-        if plugins.hooks:
-            self.hooks = Hooks(plugins.hooks, closed=settings.hook_fault == "closed", text=settings.hook_text)
+        self.hooks = hooks_of(settings, plugins)
         self.meters = KeyMeters(trio.current_time)
         self.origins = OriginPolicy(
             settings.cors_allowed_origins, settings.allowed_hosts, tls=settings.tls_cert_path is not None
@@ -146,17 +144,7 @@ class Gateway:
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.admission = admission_queue_of(settings, os.cpu_count() or 1)
         self.in_flight: dict[InFlightGeneration, None] = {}
-        self.metrics = Metrics(
-            registry,
-            self.admission,
-            encodings,
-            self.bodies,
-            self.in_flight,
-            bucket_bounds(settings.prometheus_duration_buckets) or LATENCY_BUCKETS_S,
-            plugins.calls,
-            usage_log,
-            settings.usage_identities,
-        )
+        self.metrics = self._make_metrics(encodings)
         self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
         preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
         self.preparer = Preparer(encodings=encodings, media=preparer)
@@ -167,6 +155,19 @@ class Gateway:
         self.started = time.monotonic()
         self._no_answers: trio.Event | None = None
         self._drain = trio.Event()
+
+    def _make_metrics(self, encodings: EncodingCache) -> Metrics:
+        return Metrics(
+            self.registry,
+            self.admission,
+            encodings,
+            self.bodies,
+            self.in_flight,
+            bucket_bounds(self.settings.prometheus_duration_buckets) or LATENCY_BUCKETS_S,
+            self.plugins.calls,
+            self.usage_log,
+            self.settings.usage_identities,
+        )
 
     def _forget_model(self, model_id: str) -> None:
         """A model that came with a worker goes with its last one."""

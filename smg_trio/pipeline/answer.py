@@ -41,7 +41,7 @@ class _Choice(HeldRequest):
 class Answer(EngineRequests[_Choice, ChoiceUpdate]):
     """One answer of one or more choices. Choice j of prompt i has index ``i * n + j``."""
 
-    __slots__ = ("_media", "_prepared", "_texts")
+    __slots__ = ("_prepared", "_texts")
 
     def __init__(self, prepared: Sequence[PreparedRequest], media: AnswerMedia | None = None) -> None:
         """Not yet begun.
