@@ -46,11 +46,10 @@ def add_plugins(commands: Any) -> None:
 def run_list(parsed: argparse.Namespace) -> int:
     """Print what is installed. 0, also if something of it does not load."""
     from smg_trio.plugins import API_VERSION
-    from smg_trio.plugins.installed import all_installed
     from smg_trio.plugins.loading import PluginLoader
 
     loader, rows = PluginLoader(), []
-    for found in all_installed():
+    for found in loader.installed.all():
         api, problem = None, ""
         try:
             loaded = loader.load(found.kind, f"{found.distribution}:{found.name}")

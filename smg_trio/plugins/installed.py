@@ -1,6 +1,7 @@
 """Which plug-ins are installed, from the metadata of distributions: nothing of theirs is imported.
 
-Only files that mention the asked group are parsed, so that others installed beside cost a look into a small file each.
+Only files that mention the asked group and name are parsed, so that others installed beside cost a look into a small
+file each, once.
 """
 
 from __future__ import annotations
@@ -32,30 +33,37 @@ class Installed:
         return f"{self.metadata.name} {self.metadata.version}"
 
 
-def installed(kind: Kind, name: str = "") -> list[Installed]:
-    """The entry points of a kind, or those called `name`; of a distribution that is on the path twice, the first's."""
-    return list(_found((kind,), name))
+class InstalledPlugins:
+    """What is installed, as it was when it was first asked for. Reads files, and imports nothing."""
 
+    def __init__(self) -> None:
+        self._mentioned: list[tuple[metadata.Distribution, str]] | None = None
 
-def all_installed() -> list[Installed]:
-    """The entry points of all kinds."""
-    return list(_found(KINDS, ""))
+    def of(self, kind: Kind, name: str = "") -> list[Installed]:
+        """The entry points of a kind, or those called `name`."""
+        return list(self._found((kind,), name))
 
+    def all(self) -> list[Installed]:
+        """The entry points of all kinds."""
+        return list(self._found(KINDS, ""))
 
-def _found(kinds: tuple[Kind, ...], wanted: str) -> Iterator[Installed]:
-    seen: set[str] = set()
-    for distribution in metadata.distributions():
-        text = distribution.read_text("entry_points.txt") or ""
-        if wanted not in text or not any(f"[{kind.group}]" in text for kind in kinds):
-            continue
-        name = normalized(distribution.name)
-        if name in seen:
-            continue
-        seen.add(name)
-        for kind in kinds:
-            for entry in distribution.entry_points.select(group=kind.group):
-                if wanted in ("", entry.name):
-                    yield Installed(kind, entry.name, entry, distribution)
+    def _found(self, kinds: tuple[Kind, ...], wanted: str) -> Iterator[Installed]:
+        """In the order of ``sys.path``; of a distribution that is there twice, as Python does, the first."""
+        if self._mentioned is None:
+            texts = ((one, one.read_text("entry_points.txt") or "") for one in metadata.distributions())
+            self._mentioned = [(one, text) for one, text in texts if "[smg_trio." in text]
+        seen: set[str] = set()
+        for distribution, text in self._mentioned:
+            if wanted not in text or not any(f"[{kind.group}]" in text for kind in kinds):
+                continue
+            name = normalized(distribution.name)
+            if name in seen:
+                continue
+            seen.add(name)
+            for kind in kinds:
+                for entry in distribution.entry_points.select(group=kind.group):
+                    if wanted in ("", entry.name):
+                        yield Installed(kind, entry.name, entry, distribution)
 
 
 def normalized(distribution: str) -> str:

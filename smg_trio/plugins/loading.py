@@ -24,7 +24,7 @@ from typing import Any, Final
 from smg_trio.core.errors import ConfigError
 from smg_trio.parsers.plugin import ParserContext
 from smg_trio.plugins import API_VERSION
-from smg_trio.plugins.installed import Installed, installed, normalized
+from smg_trio.plugins.installed import Installed, InstalledPlugins, normalized
 from smg_trio.plugins.kinds import AUTH, HOOK, KINDS, POLICY, REASONING_PARSER, TOOL_PARSER, Kind
 from smg_trio.routing.policies.plugin import PolicyContext
 
@@ -70,9 +70,14 @@ class ContractBroken(Exception):
 
 
 class PluginLoader:
-    """Loads what flags name. The files of ``--plugin-file`` are run when it is made: raises ConfigError."""
+    """Loads what flags name. The files of ``--plugin-file`` are run when it is made: raises ConfigError.
+
+    Attributes:
+        installed: what there is.
+    """
 
     def __init__(self, files: Sequence[str] = (), options: Sequence[str] = ()) -> None:
+        self.installed = InstalledPlugins()
         self._options = parse_options(options)
         self._files = [run_plugin_file(file) for file in files]
 
@@ -87,7 +92,7 @@ class PluginLoader:
     def names(self, kind: Kind) -> list[str]:
         """Every plug-in of a kind that `load` would find."""
         in_files = [name for file in self._files for name in file.tables[kind.table]]
-        return [*in_files, *(found.name for found in installed(kind))]
+        return [*in_files, *(found.name for found in self.installed.of(kind))]
 
     def load(self, kind: Kind, named: str) -> Loaded | None:
         """The plug-in that `named` means, ``NAME`` or ``DISTRIBUTION:NAME``; None if it is built in.
@@ -95,7 +100,7 @@ class PluginLoader:
         Raises ConfigError if it is neither, or cannot be loaded.
         """
         distribution, _, name = named.rpartition(":")
-        found = installed(kind, name)
+        found = self.installed.of(kind, name)
         if distribution:
             found = [one for one in found if normalized(one.distribution) == normalized(distribution)]
             return self._load_installed(kind, named, found)

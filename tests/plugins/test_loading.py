@@ -10,7 +10,7 @@ import pytest
 from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.plugin_set import PluginSet
 from smg_trio.parsers.plugin import ParserPlugin
-from smg_trio.plugins.installed import all_installed
+from smg_trio.plugins.installed import InstalledPlugins
 from smg_trio.plugins.kinds import AUTH, HOOK, KINDS, POLICY, TOOL_PARSER, Kind
 from smg_trio.plugins.loading import PluginLoader
 from smg_trio.settings.settings import Settings
@@ -125,7 +125,7 @@ def test_nothing_is_imported_that_no_flag_names(distributions: FakeDistributions
     groups = {kind.group: {"boom": "explosive:boom"} for kind in KINDS}
     distributions.install("explosive-things", groups, explosive=RAISES)
     PluginSet(Settings())
-    assert {found.name for found in all_installed()} >= {"boom"}
+    assert {found.name for found in InstalledPlugins().all()} >= {"boom"}
     with pytest.raises(ConfigError, match="never imported"):
         PluginSet(Settings(tool_call_parser="boom"))
 
