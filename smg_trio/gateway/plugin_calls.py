@@ -57,7 +57,7 @@ def _stepped(calls: PluginCalls, awaitable: Awaitable[Any]) -> Generator[Any, An
             calls.took(calls.clock() - began)
         try:
             sent = yield trap
-        except BaseException as error:  # cancellation too: it is the plug-in's to clean up
+        except BaseException as error:  # noqa: BLE001 - cancellation too: it is the plug-in's to clean up
             step = _thrower(steps, error)
         else:
             step = _sender(steps, sent)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.core.events import ContentDelta, ParserEvent, ReasoningDelta, ToolCallArguments, ToolCallStart
 from smg_trio.core.plugin_calls import STALL_S, PluginCalls, PluginMistake
-from smg_trio.parsers.base import Parser, ToolParser
+from smg_trio.parsers.base import Parser, ToolParser, take_all
 
 if TYPE_CHECKING:
     from smg_trio.parsers.text_cursor import Steps
@@ -23,7 +23,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _AS_CONTENT: Final = "the rest of the answer is plain content"
 
 
-def _has_none(text: str) -> bool:
+def _has_none(_text: str) -> bool:
     return False
 
 
@@ -93,7 +93,7 @@ class PluginParser(ToolParser):
             parser = plugin.factory(context)
             self._feed, self._finish = parser.feed, parser.finish
             self.needs_special_tokens = bool(parser.needs_special_tokens)
-        except Exception as error:  # another author's code
+        except Exception as error:  # noqa: BLE001 - another author's code
             self._fail(error)
         self._markers = special_tokens if self.needs_special_tokens else frozenset()
 
@@ -110,7 +110,7 @@ class PluginParser(ToolParser):
         """See `Parser.feed`."""
         if self._failed:
             self.content(text)
-            return self._drain()
+            return take_all(self._events)
         clock = self._clock
         began = clock()
         try:
@@ -123,12 +123,12 @@ class PluginParser(ToolParser):
                 if (kind is ContentDelta or kind is ReasoningDelta) and event.text == text and text:
                     # Most pieces of most answers: text that is shown as it came.
                     self.sink(event)
-                    return self._drain() if self._events else []
+                    return take_all(self._events) if self._events else []
             self._take(text, events)
-        except Exception as error:  # another author's code
+        except Exception as error:  # noqa: BLE001 - another author's code
             self._unshown.append(text)
             self._fail(error)
-        return self._drain() if self._events else []
+        return take_all(self._events) if self._events else []
 
     def finish(self) -> list[ParserEvent]:
         """See `Parser.finish`."""
@@ -137,9 +137,9 @@ class PluginParser(ToolParser):
                 events = self._finish()
                 self._take("", events)
                 self._unshown.clear()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - another author's code
                 self._fail(error)
-        return self._drain() if self._events else []
+        return take_all(self._events) if self._events else []
 
     def _take(self, text: str, events: list[ParserEvent]) -> None:
         """Pass events on, all or, if one of them is wrong, none. Raises what is wrong."""

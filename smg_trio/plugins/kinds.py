@@ -15,11 +15,13 @@ JWT: Final = "jwt"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Attributes:
-    table: what a plug-in file calls its table of them; the group's name behind ``smg_trio.``.
-    word: one of them, in words.
-    flag: names one.
-    built_in: names that are no plug-ins.
+    """One kind.
+
+    Attributes:
+        table: what a plug-in file calls its table of them; the group's name behind ``smg_trio.``.
+        word: one of them, in words.
+        flag: names one.
+        built_in: names that are no plug-ins.
     """
 
     table: str

@@ -51,9 +51,7 @@ class ResponseSocket:
     def __init__(
         self, gateway: Gateway, admit: Admit, receive: Receive, send: Send, headers: Mapping[str, str]
     ) -> None:
-        """`admit`: whose key the connection came with, by the keys in force; raises Unauthorized or Forbidden.
-        `headers`: of the handshake, for hooks.
-        """
+        """`admit`: whose it is, by the keys in force; raises Unauthorized or Forbidden. `headers`: of the handshake."""
         self._headers = headers
         self._gateway = gateway
         self._admit = admit

@@ -68,7 +68,7 @@ class GuardedPolicy(Policy):
                 chosen = self._policy.choose(candidates, context, now)
                 if not any(chosen is candidate for candidate in candidates):
                     raise PluginMistake(f"it chose {type(chosen).__name__}, which is not one of the candidates")
-            except Exception as error:  # another author's code
+            except Exception as error:  # noqa: BLE001 - another author's code
                 self._fault(error, now)
             else:
                 return chosen
@@ -80,14 +80,14 @@ class GuardedPolicy(Policy):
         """See `Policy.forget`."""
         try:
             self._policy.forget(worker_id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - another author's code
             self._calls.fault(error, "it may remember a worker that is gone")
 
     def cache_lost(self, worker_id: str) -> None:
         """See `Policy.cache_lost`."""
         try:
             self._policy.cache_lost(worker_id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - another author's code
             self._calls.fault(error, "it may remember a cache that is gone")
 
     def statistics(self) -> PolicyStatistics:
@@ -96,7 +96,7 @@ class GuardedPolicy(Policy):
             found = self._policy.statistics()
             if not isinstance(found, PolicyStatistics):
                 raise PluginMistake(f"statistics returned {type(found).__name__}")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - another author's code
             self._calls.fault(error, "it has no statistics in the metrics")
             return PolicyStatistics()
         return found
