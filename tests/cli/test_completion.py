@@ -56,6 +56,7 @@ def test_bash_offers_the_commands(scripts: Path) -> None:
     offered = ask_bash(scripts, "")
     assert offered == {
         "launch", "serve", "config", "demo", "fake-engine", "handshake-port", "chat", "top", "completion",
+        "plugins",
     }  # fmt: skip
     assert ask_bash(scripts, "config", "") == {"check", "show"}
     assert ask_bash(scripts, "completion", "") == set(SHELLS)

@@ -55,6 +55,8 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "smg_event_loop_lag_seconds": ("histogram", ()),
     "smg_event_loop_runnable_tasks": ("gauge", ()),
     "smg_event_loop_tasks": ("gauge", ()),
+    "smg_identity_generations": ("counter", ("identity",)),
+    "smg_identity_tokens": ("counter", ("identity", "token_type")),
     "smg_http_connections": ("counter", ()),
     "smg_http_connections_active": ("gauge", ()),
     "smg_http_connections_idle": ("gauge", ()),
