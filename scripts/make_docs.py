@@ -118,7 +118,7 @@ def _without_effect() -> Iterator[str]:
     yield "### Flags of SMG without effect"
     yield ""
     yield f"{NOTE} The log names those that were given, as a warning; with `serve` they are `--router-NAME`."
-    yield "With `--jwt-issuer` and its like the control plane is closed to requests without a key for it."
+    yield "`--jwt-issuer` and its like have one: they guard the control plane, see [keys](howto/keys-and-tls.md)."
     yield ""
     yield _code([f"--{name}" for name in sorted((*SWITCHES, *WITH_VALUE, *WITH_VALUES))])
     yield ""
@@ -185,16 +185,17 @@ def _parsers(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, 
             summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
             for name, child in action.choices.items():
                 below = list(_parsers(child, f"{path}{name} "))
-                if below:
-                    yield from below
-                else:
+                yield from below
+                # A command that has actions may also do something without one.
+                if not below or "run" in child._defaults:
                     yield path + name, child, summaries[name]
 
 
 def _own_actions(parser: argparse.ArgumentParser) -> tuple[list[argparse.Action], bool]:
     """The arguments that are no settings of the gateway, and whether it takes those too."""
     names = {option.name for option in options()}
-    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    unlike = (argparse._HelpAction, argparse._SubParsersAction)
+    actions = [action for action in parser._actions if not isinstance(action, unlike)]
     actions = [action for action in actions if action.help is not argparse.SUPPRESS]
     actions = [action for action in actions if action.dest != "smg_translated"]
     takes_settings = any(action.dest == "log_level" for action in actions)

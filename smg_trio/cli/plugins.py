@@ -28,18 +28,19 @@ def add_plugins(commands: Any) -> None:
         usage="smg-trio plugins check KIND NAME [options]",
         description="Every check of its kind, with what was wrong. Exit code 0 if all passed, 1 if not.",
     )
-    check.add_argument("kind", metavar="KIND", choices=_KINDS, help=f"one of {', '.join(_KINDS)}")
+    check.add_argument("kind", metavar="KIND", choices=_KINDS, help="what it is:")
     check.add_argument("name", metavar="NAME", help="as its flag would name it; DISTRIBUTION:NAME works too")
     check.add_argument(
         "--sample",
         metavar="FILE",
-        action="append",
-        default=[],
-        help="text that a parser's model wrote; may be repeated",
+        nargs="+",
+        action="extend",
+        default=None,
+        help="texts that a parser's model wrote",
     )
-    check.add_argument("--plugin-option", metavar="NAME.KEY=VALUE", nargs="+", action="extend", default=[],
+    check.add_argument("--plugin-option", metavar="NAME.KEY=VALUE", nargs="+", action="extend", default=None,
                        help="as for launch")  # fmt: skip
-    check.add_argument("--plugin-file", metavar="FILE", nargs="+", action="extend", default=[], help="as for launch")
+    check.add_argument("--plugin-file", metavar="FILE", nargs="+", action="extend", default=None, help="as for launch")
     check.set_defaults(run=run_check)
 
 
@@ -93,8 +94,8 @@ def run_check(parsed: argparse.Namespace) -> int:
     from smg_trio.plugins.loading import PluginLoader
     from smg_trio.testing.plugin_checks import KIND_NAMES, check_plugin
 
-    samples = [_read(file) for file in parsed.sample]
-    loader = PluginLoader(parsed.plugin_file, parsed.plugin_option)
+    samples = [_read(file) for file in parsed.sample or ()]
+    loader = PluginLoader(parsed.plugin_file or (), parsed.plugin_option or ())
     loaded = loader.load(KIND_NAMES[parsed.kind], parsed.name)
     if loaded is None:
         raise ConfigError("NAME", f"{parsed.name!r} is built in.", "Its checks are among the tests of smg-trio.")

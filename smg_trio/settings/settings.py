@@ -418,6 +418,17 @@ class Settings:
         "token is for. Without: --key-max-concurrent-requests and --key-tokens-per-minute.", "Security",
         metavar="CLAIM",
     )  # fmt: skip
+    tls_cert_path: str | None = _option(
+        None, "PEM file with the server's certificate: serve HTTPS (HTTP/1.1 and HTTP/2). Read again when it changes.",
+        "Security", metavar="FILE", guards=True,
+    )  # fmt: skip
+    tls_key_path: str | None = _option(
+        None, "PEM file with the certificate's private key.", "Security", metavar="FILE", guards=True
+    )
+    tls_client_ca_path: str | None = _option(
+        None, "PEM file with certificates: only clients with a certificate signed by one of them are accepted.",
+        "Security", metavar="FILE", guards=True,
+    )  # fmt: skip
     hook: tuple[str, ...] = _option(
         (), "Installed plug-in(s) that see requests and answers, in this order.", "Plug-ins", metavar="NAME"
     )
@@ -432,17 +443,6 @@ class Settings:
     plugin_file: tuple[str, ...] = _option(
         (), "Python file(s) with tables of plug-ins (tool_parsers = {...}), for trials; others must not be able to "
         "write to them.", "Plug-ins", metavar="FILE",
-    )  # fmt: skip
-    tls_cert_path: str | None = _option(
-        None, "PEM file with the server's certificate: serve HTTPS (HTTP/1.1 and HTTP/2). Read again when it changes.",
-        "Security", metavar="FILE", guards=True,
-    )  # fmt: skip
-    tls_key_path: str | None = _option(
-        None, "PEM file with the certificate's private key.", "Security", metavar="FILE", guards=True
-    )
-    tls_client_ca_path: str | None = _option(
-        None, "PEM file with certificates: only clients with a certificate signed by one of them are accepted.",
-        "Security", metavar="FILE", guards=True,
     )  # fmt: skip
     prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")  # noqa: S104 - as `host`
     prometheus_port: int = _option(29000, "Port of the metrics listener; 0 lets the system choose.", "Observability")

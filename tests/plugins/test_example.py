@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 
@@ -86,3 +87,22 @@ def test_fields_are_kept(name: str) -> None:
     found = getattr(plugins, name).__dataclass_fields__
     wanted = FIELDS[name].split()
     assert [field for field in found if field in wanted] == wanted
+
+
+def test_the_guide_s_examples_keep_their_contracts(tmp_path: Path) -> None:
+    """Those of its blocks that are whole; the first parser is run as a command by the tests of the guides."""
+    guide = (Path(__file__).parents[2] / "docs" / "howto" / "plugins.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    tables = {"whole": "tool_parsers", "Cheapest": "policies", "Sessions": "hooks"}
+    kinds = {"tool_parsers": "tool_parser", "policies": "policy", "hooks": "hook"}
+    checked = []
+    for number, block in enumerate(blocks):
+        assert "smg_trio_api = 1" in block
+        assert len(block.splitlines()) <= 20
+        for name, table in tables.items():
+            if re.search(rf"^(class|def) {name}\b", block, re.MULTILINE):
+                file = tmp_path / f"block{number}.py"
+                file.write_text(f"{block}\n{table} = {{'x': {name}}}\n")
+                assert main(["plugins", "check", kinds[table], "x", "--plugin-file", str(file)]) == 0, name
+                checked.append(name)
+    assert checked == list(tables)
