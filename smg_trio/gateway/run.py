@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,21 +274,7 @@ async def _serve(
     app = HotRoutes(gateway, cast("App", make_app(gateway, feed)))
     http_end, metrics_end, probes_end = Shutdown(), Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
-        serving.start_soon(keep_running, "watching request deadlines", gateway.deadlines.run)
-        serving.start_soon(keep_running, "sending keep-alives", gateway.keep_alives.run)
-        serving.start_soon(keep_running, "watching key and certificate files", credentials.files.run)
-        if credentials.issuer_keys is not None:
-            serving.start_soon(keep_running, "fetching the issuer's keys", credentials.issuer_keys.run)
-        if gateway.usage_log is not None:
-            serving.start_soon(keep_running, "writing the usage log", gateway.usage_log.run)
-        if gateway.hooks is not None:
-            serving.start_soon(keep_running, "telling hooks of answers", gateway.hooks.run)
-        serving.start_soon(keep_running, "measuring event loop lag", gateway.metrics.watch_loop)
-        if feed is not None:
-            serving.start_soon(keep_running, "the live feed", feed.run)
-        if gateway.history is not None and settings.history_retention_secs:
-            forget = functools.partial(keep_forgetting, gateway.history, settings.history_retention_secs)
-            serving.start_soon(keep_running, "forgetting stored responses", forget)
+        _keep_up(serving, gateway, credentials, feed)
         await serving.start(gateway.background.run)
         await serving.start(gateway.loads.run)
         await serving.start(gateway.media.run)
@@ -324,6 +310,30 @@ async def _serve(
         metrics_end.cut()
         probes_end.cut()
         serving.cancel_scope.cancel()
+
+
+def _keep_up(serving: trio.Nursery, gateway: Gateway, credentials: Credentials, feed: LiveFeed | None) -> None:
+    """Start what goes on for as long as the gateway serves, and is started again where it fails."""
+    settings = gateway.settings
+    tasks: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        ("watching request deadlines", gateway.deadlines.run),
+        ("sending keep-alives", gateway.keep_alives.run),
+        ("watching key and certificate files", credentials.files.run),
+        ("measuring event loop lag", gateway.metrics.watch_loop),
+    ]
+    if credentials.issuer_keys is not None:
+        tasks.append(("fetching the issuer's keys", credentials.issuer_keys.run))
+    if gateway.usage_log is not None:
+        tasks.append(("writing the usage log", gateway.usage_log.run))
+    if gateway.hooks is not None:
+        tasks.append(("telling hooks of answers", gateway.hooks.run))
+    if feed is not None:
+        tasks.append(("the live feed", feed.run))
+    if gateway.history is not None and settings.history_retention_secs:
+        forget = functools.partial(keep_forgetting, gateway.history, settings.history_retention_secs)
+        tasks.append(("forgetting stored responses", forget))
+    for name, run in tasks:
+        serving.start_soon(keep_running, name, run)
 
 
 async def _serve_one(
