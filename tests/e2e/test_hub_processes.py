@@ -74,9 +74,10 @@ def loaded_modules(environment: Mapping[str, str], model: str) -> set[str]:
         "import sys, trio\n"
         "from smg_trio.settings.settings import Settings\n"
         "from smg_trio.gateway.models.orders import order_of_settings, locate, load\n"
+        "from smg_trio.gateway.plugin_set import PluginSet\n"
         f"order = order_of_settings(Settings(model_path={model!r}))\n"
         "located = trio.run(locate, order)\n"
-        "print(trio.run(load, order, located).files.source)\n"
+        "print(trio.run(load, order, located, PluginSet(Settings())).files.source)\n"
         f"print([name for name in {HEAVY} if name in sys.modules], 'huggingface_hub' in sys.modules)\n"
     )
     done = subprocess.run(
