@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,12 @@ if TYPE_CHECKING:
     from smg_trio.core.plugin_calls import PluginCalls
 
 
-@dataclass(frozen=True, slots=True)
 class PluginFailed(Exception):
     """A call raised, or was late; `error` says which."""
 
-    error: Exception
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 async def call_plugin(calls: PluginCalls, limit_s: float, function: Callable[..., Any], *arguments: object) -> Any:
