@@ -9,7 +9,14 @@ from pathlib import Path
 import trio
 
 from smg_trio.plugins import (
-    Changes, ContentDelta, Identity, Policy, ReasoningDelta, Refuse, ToolCallArguments, ToolCallStart,
+    Changes,
+    ContentDelta,
+    Identity,
+    Policy,
+    ReasoningDelta,
+    Refuse,
+    ToolCallArguments,
+    ToolCallStart,
 )  # fmt: skip
 
 smg_trio_api = 1
