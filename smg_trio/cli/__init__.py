@@ -1,1 +1,1 @@
-"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top | completion."""
+"""The command line; `main` lists its commands."""

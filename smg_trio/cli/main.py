@@ -1,4 +1,5 @@
-"""The command line: launch | serve | config | demo | fake-engine | handshake-port | chat | top | completion | plugins.
+"""The command line: launch, serve, config, doctor, demo, fake-engine, handshake-port, chat, top, completion,
+plugins.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers immediately.
 """
@@ -109,6 +110,7 @@ def make_parser(serve: argparse.ArgumentParser | None = None) -> argparse.Argume
     _add_launch(commands)
     _add_serve(commands, serve)
     _add_config(commands)
+    _add_doctor(commands)
     _add_demo(commands)
     _add_fake_engine(commands)
     _add_handshake_port(commands)
@@ -158,6 +160,21 @@ def _add_config(commands: Any) -> None:
     )
     add_settings(show)
     show.set_defaults(run=_config_show)
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="check whether this host is ready for a launch, and say what to do",
+        usage="smg-trio doctor [options]",
+        description="Takes the options of `launch` and checks that launch: settings, model files, socket directories, "
+        "ports, file limits, versions, engines. Changes nothing, asks no network, and works beside a running gateway.",
+        epilog="The exit code is 0 if there is no problem, 1 if there is one; warnings do not count.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
+    doctor.add_argument("--engine-python", metavar="PYTHON", help="interpreter whose engine is to be looked at too")
+    add_settings(doctor)
+    doctor.set_defaults(run=_doctor)
 
 
 def _add_demo(commands: Any) -> None:
@@ -299,16 +316,25 @@ def _load_plugins(settings: Settings, layers: Layer) -> PluginSet:
         raise with_origin(error, layers) from error
 
 
-def _config_check(parsed: argparse.Namespace) -> int:
-    file = _read_file(parsed.file)
-    environment, warnings = read_environment(os.environ)
+def _all_problems(
+    file: Reading, environment: Reading, flags: Layer
+) -> tuple[tuple[Settings, PluginSet] | None, list[ConfigError]]:
+    """The settings of these sources and the plug-ins they name, or everything that is wrong with them."""
     problems = [*file.problems, *environment.problems]
     if not problems:
         try:
-            layers = merged(defaults(), file.layer, environment.layer, layer_of_flags(vars(parsed)))
-            _load_plugins(_checked(layers), layers)
+            layers = merged(defaults(), file.layer, environment.layer, flags)
+            settings = _checked(layers)
+            return (settings, _load_plugins(settings, layers)), []
         except ConfigError as error:
             problems.append(error)
+    return None, problems
+
+
+def _config_check(parsed: argparse.Namespace) -> int:
+    file = _read_file(parsed.file)
+    environment, warnings = read_environment(os.environ)
+    _, problems = _all_problems(file, environment, layer_of_flags(vars(parsed)))
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for problem in problems:
@@ -327,6 +353,32 @@ def _config_show(parsed: argparse.Namespace) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     print(settings_text(effective), end="")
     return 0
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    import functools
+
+    import trio
+
+    from smg_trio.doctor.run import Launch, run_doctor
+
+    environment, warnings = read_environment(os.environ)
+    config = parsed.config or os.environ.get(CONFIG_VARIABLE)
+    try:
+        file = _read_file(config) if config else Reading({})
+        found, problems = _all_problems(file, environment, layer_of_flags(vars(parsed)))
+    except ConfigError as error:
+        found, problems = None, [error]
+    settings, plugins = found or (None, None)
+    launch = Launch(
+        settings=settings,
+        plugins=plugins,
+        file=config,
+        problems=problems,
+        warnings=[*warnings, *notes_on(given_smg_flags(parsed))],
+        engine_python=parsed.engine_python,
+    )
+    return trio.run(functools.partial(run_doctor, launch, as_json_text=parsed.json))
 
 
 def _serve(parsed: argparse.Namespace) -> int:

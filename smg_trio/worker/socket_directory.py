@@ -37,25 +37,42 @@ def ensure_socket_directory(socket_path: str) -> None:
         status = directory.lstat()
     except OSError as error:
         raise _refusal(f"failed to stat ipc socket dir for {socket_path}: {error.strerror}") from None
+    fault = directory_fault(directory, status, os.geteuid())
+    if fault:
+        raise _refusal(fault)
+    if writable_by_others(status):
+        _tighten(directory, status)
+
+
+def directory_fault(directory: Path, status: os.stat_result, uid: int) -> str:
+    """Why `uid` may not keep sockets in a directory that exists; empty if nothing speaks against it. Pure.
+
+    `status` is what lstat said of it.
+    """
     if not stat.S_ISDIR(status.st_mode):
-        raise _refusal(f"ipc socket dir {directory} exists but is not a directory")
-    if status.st_uid != os.geteuid():
-        raise _refusal(
-            f"ipc socket dir {directory} is owned by uid {status.st_uid} (expected {os.geteuid()}); refusing to bind "
+        return f"ipc socket dir {directory} exists but is not a directory"
+    if status.st_uid != uid:
+        return (
+            f"ipc socket dir {directory} is owned by uid {status.st_uid} (expected {uid}); refusing to bind "
             "unauthenticated ZMQ sockets in a directory owned by another user"
         )
-    if status.st_mode & _WRITABLE_BY_OTHERS:
-        _tighten(directory, status)
+    if writable_by_others(status) and status.st_mode & _SHARED_ON_PURPOSE:
+        own = directory / f"smg-zmq-{uid}" / "engine-0"
+        return (
+            f"ipc socket dir {directory} is shared with other users (mode {stat.S_IMODE(status.st_mode):04o}), who "
+            f"could reach the ZMQ sockets; use a directory below it, such as ipc://{own}, which is created with mode "
+            "0700"
+        )
+    return ""
+
+
+def writable_by_others(status: os.stat_result) -> bool:
+    """Whether other users may put sockets of their own into a directory. Pure."""
+    return bool(status.st_mode & _WRITABLE_BY_OTHERS)
 
 
 def _tighten(directory: Path, seen: os.stat_result) -> None:
     mode = f"{stat.S_IMODE(seen.st_mode):04o}"
-    if seen.st_mode & _SHARED_ON_PURPOSE:
-        own = directory / f"smg-zmq-{os.geteuid()}" / "engine-0"
-        raise _refusal(
-            f"ipc socket dir {directory} is shared with other users (mode {mode}), who could reach the ZMQ sockets; "
-            f"use a directory below it, such as ipc://{own}, which is created with mode 0700"
-        )
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

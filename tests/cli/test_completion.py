@@ -55,7 +55,7 @@ def ask_bash(scripts: Path, *words: str, directory: Path | None = None) -> set[s
 def test_bash_offers_the_commands(scripts: Path) -> None:
     offered = ask_bash(scripts, "")
     assert offered == {
-        "launch", "serve", "config", "demo", "fake-engine", "handshake-port", "chat", "top", "completion",
+        "launch", "serve", "config", "doctor", "demo", "fake-engine", "handshake-port", "chat", "top", "completion",
         "plugins",
     }  # fmt: skip
     assert ask_bash(scripts, "config", "") == {"check", "show"}

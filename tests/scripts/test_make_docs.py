@@ -31,7 +31,17 @@ def test_every_setting_every_command_and_no_path_of_this_machine_is_on_the_page(
     for option in options():
         for flag in flags_of(option):
             assert f"`{flag}`" in page
-    for command in ("launch", "serve", "config check", "config show", "demo", "fake-engine", "handshake-port", "chat"):
+    for command in (
+        "launch",
+        "serve",
+        "config check",
+        "config show",
+        "doctor",
+        "demo",
+        "fake-engine",
+        "handshake-port",
+        "chat",
+    ):
         assert f"\n### {command}\n" in page
     assert sys.executable not in page
     assert "%(" not in page
