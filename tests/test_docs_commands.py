@@ -1,13 +1,16 @@
 """Commands of the documentation: run where they can be, and elsewhere checked word by word.
 
 A comment above a bash block says which: ``<!-- run -->``, ``<!-- run with demo -->`` (while a demo gateway runs),
-``<!-- run with cleanup -->`` (it starts processes that are ended afterwards) or ``<!-- not run: why -->``.
+``<!-- run with cleanup -->`` (it starts processes that are ended afterwards), ``<!-- run with vllm -->`` (the same, with
+vLLM in ``~/vllm``: a stand-in that takes the same flags, or the real one of `SMG_TRIO_INTEROP_PYTHON` with a tiny model),
+``<!-- run with docker -->`` (with the program that `SMG_TRIO_DOCKER` names, such as podman) or ``<!-- not run: why -->``.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,13 +27,22 @@ from smg_trio.launcher.serve_options import parse_serve
 from smg_trio.testing.demo import DEMO_MODEL
 
 from .commands_of_pages import parts_of, words_of
+from .conftest import shared_path
 from .ports import lasting_port
+from .stand_in_vllm import write_stand_in
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 GUIDES = [DOCS / "index.md", DOCS / "getting-started.md", DOCS / "troubleshooting.md", *sorted(DOCS.glob("howto/*.md"))]
 EVERYWHERE = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-LIMIT_S = 60
+VLLM_PYTHON = os.environ.get("SMG_TRIO_INTEROP_PYTHON")
+DOCKER = os.environ.get("SMG_TRIO_DOCKER")
+LIMIT_S = 300 if VLLM_PYTHON or DOCKER else 60
+HUB_MODEL = "Qwen/Qwen3-0.6B"
+"""What guides name; the tests have no network."""
+CPU = "VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 TORCHDYNAMO_DISABLE=1 HF_HUB_OFFLINE=1"
+CPU_FLAGS = "--enforce-eager --max-model-len 2048"
+"""What a vLLM for CPUs and a tiny model need beyond the words of the page."""
 _BLOCK = re.compile(r"^(?:<!-- ((?:not )?run\b[^>]*?) -->\n)?```bash\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PORT = re.compile(r"\b301\d\d\b")
 _PATHS = [re.compile("^" + re.sub(r"<[^>]+>", "[^/]+", route.path) + "$") for route in ROUTES]
@@ -57,13 +69,14 @@ def blocks(pages: list[Path]) -> list[Block]:
     ]
 
 
+KINDS = ("run", "run with demo", "run with cleanup", "run with vllm", "run with docker")
 RUN = [block for block in blocks(GUIDES) if block.mark.startswith("run")]
 
 
 def test_every_block_of_a_guide_says_whether_it_is_run() -> None:
     for block in blocks(GUIDES):
         kind, _, why = block.mark.partition(": ")
-        assert kind in ("run", "run with demo", "run with cleanup") or (kind == "not run" and why), str(block)
+        assert kind in KINDS or (kind == "not run" and why), str(block)
     assert len(RUN) > 8
 
 
@@ -72,10 +85,31 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the commands that an installation would have."""
     directory = tmp_path_factory.mktemp("bin")
     for name, words in (("smg-trio", "-m smg_trio"), ("python", "")):
-        script = directory / name
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        script.chmod(0o755)
+        write_script(directory / name, f'exec {sys.executable} {words} "$@"')
+    if DOCKER:
+        write_script(directory / "docker", f'exec {DOCKER} "$@"')
     return directory
+
+
+def write_script(file: Path, text: str) -> None:
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def model_for_vllm(home: Path) -> str:
+    """Make ``vllm/bin`` below a home directory; the model that this vLLM is given."""
+    directory = home / "vllm" / "bin"
+    directory.mkdir(parents=True)
+    if VLLM_PYTHON:
+        environment, python = f"env -u PYTHONPATH {CPU}", shlex.quote(VLLM_PYTHON)
+        model, flags = str(shared_path("data", "tiny-llama")), CPU_FLAGS
+    else:
+        write_stand_in(home)
+        environment, python = f"env PYTHONPATH={home}:{ROOT}", sys.executable
+        model, flags = str(DEMO_MODEL), ""
+    write_script(directory / "vllm", f'exec {environment} {python} -m vllm.entrypoints.cli.main "$@" {flags}')
+    write_script(directory / "python", f'exec {environment} {python} "$@" {flags}')
+    return model
 
 
 def environment(programs: Path) -> dict[str, str]:
@@ -117,6 +151,7 @@ def shell(text: str, directory: Path, variables: dict[str, str]) -> Iterator[sub
         process.wait()
 
 
+@pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("block", RUN, ids=str)
 def test_it_does_what_the_page_says(
     block: Block, programs: Path, tmp_path: Path, request: pytest.FixtureRequest
@@ -126,7 +161,15 @@ def test_it_does_what_the_page_says(
     text = _PORT.sub(lambda found: ports[found[0]], text)
     if block.mark == "run with demo":
         text = text.replace("127.0.0.1:30000", request.getfixturevalue("demo"))
-    with shell(text, tmp_path, environment(programs)) as process:
+    variables = environment(programs)
+    if block.mark == "run with vllm":
+        text = text.replace(HUB_MODEL, model_for_vllm(tmp_path))
+        variables |= {"HOME": str(tmp_path), "SMG_ZMQ_SOCKET_DIR": f"{tmp_path}/s"}
+    if block.mark == "run with docker":
+        if not DOCKER:
+            pytest.skip("SMG_TRIO_DOCKER names no program that builds and runs images")
+        text = f"cd {shlex.quote(str(ROOT))}\n{text}"
+    with shell(text, tmp_path, variables) as process:
         code = process.wait(timeout=LIMIT_S)
     said = (tmp_path / "out").read_text()
     assert code == 0, said + (tmp_path / "err").read_text()
@@ -142,6 +185,7 @@ def test_every_command_has_words_that_its_program_knows(page: Path) -> None:
 
 def check_words(words: list[str], where: str) -> None:
     """Refuse words that their program would refuse; programs that are not known here are left alone."""
+    words = [word.removeprefix("~/vllm/bin/") for word in words[:1]] + words[1:]
     if words[:1] == ["smg-trio"]:
         check_own(words[1:])
     elif words[:3] == ["python", "-m", "smg_trio"]:

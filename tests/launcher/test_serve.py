@@ -16,35 +16,10 @@ import httpx
 import pytest
 
 from smg_trio.testing.demo import DEMO_MODEL
+from tests.stand_in_vllm import write_stand_in
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 30.0
-# What `python -m vllm.entrypoints.cli.main serve MODEL --headless …` is here. It refuses what it does not know, so a
-# test passes only with the command line that a real engine is given.
-IMPOSTOR = """
-import argparse, os, sys
-parser = argparse.ArgumentParser(allow_abbrev=False)
-parser.add_argument("command", choices=["serve"])
-parser.add_argument("model")
-parser.add_argument("--headless", action="store_true", required=True)
-for name in ("size", "size-local", "rpc-port"):
-    parser.add_argument(f"--data-parallel-{name}", type=int, required=True)
-parser.add_argument("--data-parallel-address", required=True)
-parser.add_argument("--served-model-name")
-parser.add_argument("--fail")
-parser.add_argument("--stubborn", action="store_true")
-given = parser.parse_args()
-print("Starting to load model", given.model, "on", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
-if given.fail:
-    sys.exit(f"RuntimeError: {given.fail}")
-if given.stubborn:
-    import signal
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-handshake = f"tcp://{given.data_parallel_address}:{given.data_parallel_rpc_port}"
-words = ["--handshake", handshake, "--ranks", str(given.data_parallel_size), "--model-path", given.model]
-words += ["--answer", f"I am on {os.environ['CUDA_VISIBLE_DEVICES']}.", "--step-ms", "1"]
-os.execv(sys.executable, [sys.executable, "-m", "smg_trio", "fake-engine", *words])
-"""
 
 
 class Serve:
@@ -52,9 +27,7 @@ class Serve:
 
     def __init__(self, directory: Path, *words: str) -> None:
         self.sockets = directory / "s"
-        package = directory / "vllm" / "entrypoints" / "cli"
-        package.mkdir(parents=True, exist_ok=True)
-        (package / "main.py").write_text(IMPOSTOR)
+        write_stand_in(directory)
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)]),
