@@ -1,7 +1,6 @@
 """Write the pages of `docs/` that are made from the code; ``--check`` only says what is out of date.
 
-`docs/cli.md` is made from `config.py` and the parsers of `cli.py` and `serve`, never from argparse's own help: that
-looks different in every version of Python. `docs/http-api.md` is made in `docs_http`.
+`docs/cli.md` is made from the settings, `docs/commands/` in `docs_commands` and `docs/http-api.md` in `docs_http`.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docs_commands import cell, code_of, command_index, command_pages, default_of
 from docs_http import http_page
-from smg_trio.cli.main import make_parser
-from smg_trio.core.engines import EngineProtocol
-from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 from smg_trio.settings.flags import flags_of
 from smg_trio.settings.help_text import EXIT_CODES
 from smg_trio.settings.settings import options
@@ -30,7 +27,8 @@ INTRODUCTION = """\
 
 This page is made by `scripts/make_docs.py` from the code.
 
-`python -m smg_trio COMMAND --help` (or `smg-trio COMMAND --help`) shows the options of one command.
+`python -m smg_trio COMMAND --help` (or `smg-trio COMMAND --help`) shows the options of one command; each has
+[a page of its own](#commands).
 
 ## Where settings come from
 
@@ -100,7 +98,7 @@ def cli_page() -> str:
     lines += ["Each is a key of the file, and a variable: " + _example() + ".", ""]
     lines += _translated()
     lines += _without_effect()
-    lines += _commands()
+    lines += ["## Commands", "", *command_index()]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -120,7 +118,7 @@ def _without_effect() -> Iterator[str]:
     yield f"{NOTE} The log names those that were given, as a warning; with `serve` they are `--router-NAME`."
     yield "`--jwt-issuer` and its like have one: they guard the control plane, see [keys](howto/keys-and-tls.md)."
     yield ""
-    yield _code([f"--{name}" for name in sorted((*SWITCHES, *WITH_VALUE, *WITH_VALUES))])
+    yield code_of([f"--{name}" for name in sorted((*SWITCHES, *WITH_VALUE, *WITH_VALUES))])
     yield ""
 
 
@@ -140,80 +138,7 @@ def _setting_row(option: dataclasses.Field[Any]) -> str:
     meaning = option.metadata["help"]
     if option.metadata["choices"]:
         meaning += f" One of {', '.join(option.metadata['choices'])}."
-    return f"| {_code(flags)} | {_default(option.default)} | {_cell(meaning)} |"
-
-
-def _code(words: list[str]) -> str:
-    return ", ".join(f"`{word}`" for word in words)
-
-
-def _default(value: Any) -> str:
-    if value is None or value == () or value == "":
-        return ""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"`{' '.join(value) if isinstance(value, tuple) else value}`"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
-
-
-def _commands() -> Iterator[str]:
-    yield "## Commands"
-    yield ""
-    for path, parser, summary in _parsers(make_parser(serve=make_serve_parser(EngineProtocol.VLLM)), ""):
-        yield f"### {path}"
-        yield ""
-        yield summary[:1].upper() + summary[1:].rstrip(".") + "."
-        yield ""
-        own, settings = _own_actions(parser)
-        if own:
-            yield from ("| argument | default | meaning |", "|---|---|---|", *map(_argument_row, own), "")
-        if settings and path == "serve":
-            yield "And every setting of the gateway, as `--router-NAME`; as `--NAME` too where the engine has none."
-            yield ""
-        elif settings:
-            yield "And every setting of the gateway."
-            yield ""
-
-
-def _parsers(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
-    """The commands below a parser. argparse has no public way to ask for them, nor for a parser's arguments."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, child in action.choices.items():
-                below = list(_parsers(child, f"{path}{name} "))
-                yield from below
-                # A command that has actions may also do something without one.
-                if not below or "run" in child._defaults:
-                    yield path + name, child, summaries[name]
-
-
-def _own_actions(parser: argparse.ArgumentParser) -> tuple[list[argparse.Action], bool]:
-    """The arguments that are no settings of the gateway, and whether it takes those too."""
-    names = {option.name for option in options()}
-    unlike = (argparse._HelpAction, argparse._SubParsersAction)
-    actions = [action for action in parser._actions if not isinstance(action, unlike)]
-    actions = [action for action in actions if action.help is not argparse.SUPPRESS]
-    actions = [action for action in actions if action.dest != "smg_translated"]
-    takes_settings = any(action.dest == "log_level" for action in actions)
-    if not takes_settings:
-        return actions, False
-    settings = names - {"backend", "host", "port"} if "replicas" in {action.dest for action in actions} else names
-    return [action for action in actions if action.dest not in settings], True
-
-
-def _argument_row(action: argparse.Action) -> str:
-    words = list(action.option_strings) or [str(action.metavar or action.dest)]
-    meaning = action.help or ""
-    if action.choices:
-        meaning = f"{meaning} one of {', '.join(map(str, action.choices))}".strip()
-    default = action.default if "(default:" not in meaning or "%(default)s" in meaning else None
-    meaning = meaning.replace("(default: %(default)s)", "").replace("%%", "%")
-    shown = "" if default is argparse.SUPPRESS or action.required else _default(default)
-    return f"| {_code(words)} | {shown} | {_cell(meaning)} |"
+    return f"| {code_of(flags)} | {default_of(option.default)} | {cell(meaning)} |"
 
 
 def main() -> int:
@@ -222,11 +147,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is out of date")
     check = parser.parse_args().check
     outdated = []
-    for name, page in (("cli.md", cli_page()), ("http-api.md", http_page())):
+    for name, page in {"cli.md": cli_page(), "http-api.md": http_page(), **command_pages()}.items():
         path = DOCS / name
         if not path.exists() or path.read_text(encoding="utf-8") != page:
             outdated.append(name)
             if not check:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(page, encoding="utf-8")
     if check and outdated:
         print(f"docs/{', docs/'.join(outdated)}: out of date; run python scripts/make_docs.py", file=sys.stderr)
