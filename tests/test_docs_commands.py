@@ -4,7 +4,7 @@ A comment above a bash block says which:
 
 - ``<!-- run -->``, and ``<!-- run with demo -->``: while a demo gateway runs;
 - ``<!-- run with cleanup -->``: it starts processes that are ended afterwards;
-- ``<!-- run with vllm -->``: the same, with vLLM in ``~/vllm``: a stand-in that takes the same flags, or the real one of
+- ``<!-- run with vllm -->``: the same, with vLLM in ``~/vllm``: a stand-in that takes the same flags, or that of
   `SMG_TRIO_INTEROP_PYTHON`, with a tiny model in the place of the one that the page names;
 - ``<!-- run with docker -->``: with the program that `SMG_TRIO_DOCKER` names, such as podman;
 - ``<!-- not run: why -->``.
