@@ -8,6 +8,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from smg_trio.doctor.findings import Check, Finding, Status
+from smg_trio.gateway.security.exposure import is_everywhere
 
 if TYPE_CHECKING:
     from smg_trio.settings.settings import Settings
@@ -17,7 +18,7 @@ _LIMIT_S = 5.0
 
 def read_readiness(settings: Settings) -> tuple[int, dict[str, Any]] | str:
     """Ask the gateway of these settings: status and body of ``/readiness``, or why there is none. Blocking, 5 s."""
-    host = settings.host if settings.host not in {"", "*", "0.0.0.0", "::"} else "127.0.0.1"
+    host = "127.0.0.1" if settings.host == "*" or is_everywhere(settings.host) else settings.host
     try:
         connection = _connection(settings, host)
         try:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smg_trio.doctor.findings import Check, Finding, Status
+from smg_trio.gateway.security.exposure import is_everywhere
 
 if TYPE_CHECKING:
     from smg_trio.doctor.host import Host
     from smg_trio.settings.settings import Settings
     from smg_trio.wire.addresses import WorkerAddresses
-
-_EVERYWHERE = frozenset({"", "*", "0.0.0.0", "::"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,13 @@ class WantedPort:
     port: int
     remedy: str
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is bound on every interface."""
+        return self.host == "*" or is_everywhere(self.host)
+
     def __str__(self) -> str:
-        host = "*" if self.host in _EVERYWHERE else self.host
+        host = "*" if self.everywhere else self.host
         return f"{self.purpose} {host}:{self.port}"
 
 
@@ -115,7 +119,8 @@ def check_clashes(ports: Sequence[WantedPort]) -> Iterator[Finding]:
     """Ports of one launch that exclude each other. Pure."""
     for at, one in enumerate(ports):
         for other in ports[:at]:
-            if one.port and one.port == other.port and (one.host == other.host or {one.host, other.host} & _EVERYWHERE):
+            overlap = one.host == other.host or one.everywhere or other.everywhere
+            if one.port and one.port == other.port and overlap:
                 remedy = one.remedy[:1].upper() + one.remedy[1:] + "."
                 yield Finding(Check.PORTS, Status.PROBLEM, str(one), f"is the port for {other} too.", remedy)
 
