@@ -119,11 +119,13 @@ def pythons(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def package(session: nox.Session) -> None:
-    """Wheel and sdist: what is in them, the wheel in an environment of its own and under pipx, the sdist's tests."""
-    session.install("-e", ".[dev]", "build", "pipx")
+    """Wheel and sdist: metadata, what is in them, the wheel by itself and under pipx, the sdist's tests."""
+    session.install("-e", ".[dev]", "build", "pipx", "twine>=6.1", "check-wheel-contents>=0.6.1")
     dist = session.create_tmp() + "/dist"
     shutil.rmtree(dist, ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", dist, silent=True)
+    session.run("twine", "check", "--strict", *map(str, Path(dist).iterdir()))
+    session.run("check-wheel-contents", *map(str, Path(dist).glob("*.whl")))
     session.run("pytest", "tests/package", *session.posargs, env={"SMG_TRIO_DIST": dist})
 
 

@@ -95,6 +95,11 @@ def commands() -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
     return _parsers(make_parser(serve=make_serve_parser(EngineProtocol.VLLM)), "")
 
 
+def flags_of_parser(parser: argparse.ArgumentParser) -> list[str]:
+    """Every flag of a command."""
+    return [flag for action in parser._actions for flag in action.option_strings]
+
+
 def page_of(path: str) -> str:
     """The file of a command's page."""
     return f"commands/{path.replace(' ', '-')}.md"

@@ -21,6 +21,7 @@ from smg_trio.launcher.serve_options import make_parser as make_serve_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMPARISON = ROOT / "docs" / "comparison.md"
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 
@@ -128,3 +129,31 @@ async def test_the_demo_answers_the_line_it_prints() -> None:
     finally:
         process.kill()
         await process.wait()
+
+
+RATIOS = {
+    "one stream": "streams-1",
+    "32 streams": "streams-32",
+    "128 streams": "streams-128",
+    "512 streams": "streams-512",
+    "128 streams with stop strings": "stops-128",
+    "128 streams with tools": "tools-128",
+    "128 streams with log probabilities": "logprobs-128",
+    "short answers": "one-token",
+    "prompts of 1,000 words": "prompt-1k",
+    "prompts of 32,000 words": "prompt-32k",
+}
+"""Rows of the page of comparison, and the loads that they tell of."""
+
+
+def test_the_comparison_has_the_figures_that_were_measured() -> None:
+    medians = json.loads((ROOT / "docs" / "performance.json").read_text())["medians"]
+    told = re.findall(
+        r"^\| ([^|]+), per (token|request) \| ([\d.]+) \| ([^|]+) \|$", COMPARISON.read_text(), re.MULTILINE
+    )
+    assert {row[0] for row in told} == set(RATIOS)
+    for row, unit, smg, vllm in told:
+        costs = {name: one[f"cpu_us_per_{unit}"] for name, one in medians[RATIOS[row]].items()}
+        assert float(smg) == pytest.approx(costs["smg-trio"] / costs["smg"], abs=0.006), row
+        if vllm != "not measured":
+            assert float(vllm) == pytest.approx(costs["smg-trio"] / costs["vllm"], abs=0.006), row
