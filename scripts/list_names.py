@@ -1,8 +1,8 @@
 """Print the names that a version promises to keep, a line each: commands, flags, routes, error codes, metrics.
 
-``python scripts/list_names.py > tests/stability/X.Y.txt`` when a version is made; see docs/stability.md. What follows from
-the flags of ``launch`` is left out: flags of ``serve`` that hand a setting to the gateway (``--router-NAME``), and those of
-the commands that take the flags of ``launch``.
+``python scripts/list_names.py > tests/stability/X.Y.txt`` when a version is made; see docs/stability.md. What follows
+from the flags of ``launch`` is left out: flags of ``serve`` that hand a setting to the gateway (``--router-NAME``), and
+those of the commands that take the flags of ``launch``.
 """
 
 from __future__ import annotations
