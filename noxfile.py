@@ -1,7 +1,7 @@
 """Sessions for nox; CONTRIBUTING.md says what each is for.
 
 lint, types, imports, unit, e2e, tests, coverage, docs, pythons, lowest, newest, grammars, fuzz, chaos, package, deploy,
-sbom, bench, ops, interop, clients, browser. Each installs what it needs by itself.
+sbom, bench, ops, interop, clients, browser, tour. Each installs what it needs by itself.
 """
 
 from __future__ import annotations
@@ -257,6 +257,15 @@ def browser(session: nox.Session) -> None:
     if shutil.which("chromium") is None:
         session.run("playwright", "install", "--with-deps", "chromium")
     session.run("pytest", "tests/browser", "-n", "0", *session.posargs, env={"SMG_TRIO_BROWSER": "1"})
+
+
+@nox.session
+def tour(session: nox.Session) -> None:
+    """The pictures of docs/tour.md, from a real run in a headless Chromium."""
+    session.install("-e", ".[dev]", "playwright>=1.50")
+    if shutil.which("chromium") is None:
+        session.run("playwright", "install", "--with-deps", "chromium")
+    session.run("python", "scripts/make_tour.py")
 
 
 def _program(session: nox.Session, name: str) -> str:

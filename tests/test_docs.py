@@ -157,3 +157,13 @@ def test_the_comparison_has_the_figures_that_were_measured() -> None:
         assert float(smg) == pytest.approx(costs["smg-trio"] / costs["smg"], abs=0.006), row
         if vllm != "not measured":
             assert float(vllm) == pytest.approx(costs["smg-trio"] / costs["vllm"], abs=0.006), row
+
+
+def test_pictures_are_small_and_load_nothing() -> None:
+    pictures = sorted((ROOT / "docs" / "tour").iterdir())
+    assert sum(path.stat().st_size for path in pictures) < 300_000
+    shown = set(re.findall(r"!\[[^\]]+\]\((tour/[^)]+)\)", (ROOT / "docs" / "tour.md").read_text()))
+    assert shown == {f"tour/{path.name}" for path in pictures}
+    for path in pictures:
+        if path.suffix == ".svg":
+            assert not re.search(r"url\(\s*['\"]?http|href=|<script", path.read_text()), path
