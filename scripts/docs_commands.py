@@ -61,7 +61,10 @@ EXAMPLES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
         ("For a script", "smg-trio top --once"),
     ),
     "plugins": (("What is installed", "smg-trio plugins"),),
-    "plugins check": (("A parser that was written just now", "smg-trio plugins check tool_parser my-format --plugin-file my_format.py"),),
+    "plugins check": (
+        ("A parser that was written just now", "smg-trio plugins check tool_parser my-format --plugin-file "
+         "my_format.py"),
+    ),
     "completion": (("For this session", 'eval "$(smg-trio completion bash)"'),),
 }  # fmt: skip
 SEE_ALSO: Final[Mapping[str, Sequence[tuple[str, str]]]] = {

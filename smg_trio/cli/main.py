@@ -1,5 +1,4 @@
-"""The command line: launch, serve, config, doctor, demo, fake-engine, handshake-port, chat, top, completion,
-plugins.
+"""The command line: launch, serve, doctor, config, plugins, demo, fake-engine, handshake-port, chat, top, completion.
 
 Heavy rooms are imported by the command that needs them, so that ``--help`` answers immediately.
 """
