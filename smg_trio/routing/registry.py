@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,7 +26,7 @@ from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, Wo
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.roster import Entry, Roster
-from smg_trio.routing.rules import RoutingRules
+from smg_trio.routing.rules import RoutingRules, WorkerTimeouts
 from smg_trio.worker.nursery import Worker
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from smg_trio.routing.lease import Lease
     from smg_trio.routing.policies.base import PolicyStatistics
     from smg_trio.worker.links import Transport
+    from smg_trio.worker.siblings import Siblings
 
 logger = logging.getLogger("smg_trio.routing")
 
@@ -43,15 +43,6 @@ _WATCH_PAUSE_S = 1.0
 """Before a worker is looked at again that could not be: what fails must not take the whole loop."""
 
 MakeSpec = Callable[[], Awaitable[WorkerSpec]]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerTimeouts:
-    """Limits handed to every worker, in seconds; see `worker` for what each one ends."""
-
-    silence_limit_s: float = 300.0
-    send_limit_s: float = 10.0
-    handshake_limit_s: float = 600.0
 
 
 class Registry:
@@ -63,8 +54,11 @@ class Registry:
         timeouts: limits of every worker.
         rules: breaker, overload protection, health thresholds, draining.
         pixel_form: the form in which all engines take media; None to ask each of them.
+        siblings: a worker's part in a gateway of several processes. May raise ConfigError.
 
     Attributes:
+        not_added: called with the id of a worker that `siblings` was asked for, and that was refused after all.
+        changed: called when there is another worker, one less, or one was told something else or changed its state.
         model_unused: called with a model's id when its last worker is gone, or was refused.
     """
 
@@ -76,7 +70,9 @@ class Registry:
         rules: RoutingRules | None = None,
         *,
         pixel_form: PixelForm | None = None,
+        siblings: Callable[[WorkerSpec], Siblings | None] = lambda spec: None,
     ) -> None:
+        self._siblings = siblings
         self._transport = transport
         self._pixel_form = pixel_form
         self._timeouts = timeouts or WorkerTimeouts()
@@ -87,6 +83,8 @@ class Registry:
         self._closing: set[Entry] = set()
         self._nursery: trio.Nursery | None = None
         self.model_unused: Callable[[str], None] = lambda model: None
+        self.changed: Callable[[], None] = lambda: None
+        self.not_added: Callable[[str], None] = lambda worker_id: None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the workers' nursery open until cancelled; then every worker aborts, closes and unlinks."""
@@ -106,20 +104,25 @@ class Registry:
         worker = Worker(
             spec,
             self._transport,
+            siblings=self._siblings(spec),
             silence_limit_s=self._timeouts.silence_limit_s,
             send_limit_s=self._timeouts.send_limit_s,
             handshake_limit_s=self._timeouts.handshake_limit_s,
             pixel_form=self._pixel_form,
         )
-        await self._wait_closed(worker)
-        self._refuse_collision(worker)
-        entry = self._roster.entries[spec.worker_id] = Entry(worker, self._rules)
-        self._applications.close(spec.worker_id)
+        entries, entry = self._roster.entries, Entry(worker, self._rules)
         try:
+            await self._wait_closed(worker)
+            self._refuse_collision(worker)
+            entries[spec.worker_id] = entry
+            self._applications.close(spec.worker_id)
             await self._nursery.start(self._run_worker, entry)
         except BaseException:
-            self._roster.entries.pop(spec.worker_id, None)
+            if entries.get(spec.worker_id) is entry:
+                del entries[spec.worker_id]
+            self.not_added(spec.worker_id)
             raise
+        self.changed()
         return worker
 
     async def _wait_closed(self, worker: Worker) -> None:
@@ -234,6 +237,7 @@ class Registry:
         """Tell a living worker what has changed; its connection stays. Raises NotFound."""
         entry = self._entry(worker_id)
         entry.update(patch.applied(entry.worker.spec))
+        self.changed()
 
     async def replace(self, spec: WorkerSpec) -> None:
         """Tell a worker everything anew, by its id.
@@ -247,6 +251,7 @@ class Registry:
         entry = self._entry(spec.worker_id)
         if entry.same_identity(spec):
             entry.update(spec)
+            self.changed()
             return
         self._end(entry)
         application = PendingWorker(
@@ -281,6 +286,7 @@ class Registry:
         entry.worker.fail_everything(EngineDead("the worker has been removed"))
         self._closing.add(entry)
         entry.scope.cancel()
+        self.changed()
 
     def _look_for_use(self, model: str) -> None:
         wanted = any(one.model_id == model and one.state is WorkerState.PENDING for one in self.applications())
@@ -300,11 +306,18 @@ class Registry:
             return
         entry = self._entry(worker_id)
         limit_s = entry.drain_limit_s()
-        if not entry.leases or limit_s <= 0:
+        if not entry.load() or limit_s <= 0:
             self.remove(worker_id)
-        elif entry.lifecycle.drain():
-            entry.worker.start_draining()
+        elif self.stop_using(worker_id):
             self._nursery.start_soon(self._remove_when_idle, entry, limit_s)
+
+    def stop_using(self, worker_id: str) -> bool:
+        """Give a worker no new requests; False if it has been told before. Raises NotFound."""
+        entry = self._entry(worker_id)
+        if began := entry.lifecycle.drain():
+            entry.worker.start_draining()
+            self.changed()
+        return began
 
     def _withdraw(self, worker_id: str) -> bool:
         job = self._jobs.get(worker_id)
@@ -316,8 +329,8 @@ class Registry:
         with trio.move_on_after(limit_s):
             await entry.wait_idle()
         worker_id = entry.worker.spec.worker_id
-        if entry.leases:
-            logger.warning("worker %s is removed with %d answers in flight", entry.worker.spec.url, entry.leases)
+        if entry.load():
+            logger.warning("worker %s is removed with %d answers in flight", entry.worker.spec.url, entry.load())
         if self._roster.entries.get(worker_id) is entry:
             try:
                 self.remove(worker_id)
@@ -355,6 +368,7 @@ class Registry:
         if state is WorkerState.FAILED and probe_due and self._rules.remove_failed:
             logger.warning("removing worker %s: %s", url, entry.reason())
             self.remove(worker_id)
+        self.changed()
         return state
 
     # ---- what there is --------------------------------------------------------------------------------
@@ -466,9 +480,9 @@ class Registry:
         return frozenset(forms)
 
     def load(self, worker_id: str) -> int:
-        """Open leases on the worker; 0 if there is no such worker."""
+        """Open leases on the worker, of all processes; 0 if there is no such worker."""
         entry = self._roster.entries.get(worker_id)
-        return 0 if entry is None else entry.leases
+        return 0 if entry is None else entry.load()
 
     def selections(self, worker_id: str) -> int:
         """How often the worker has been chosen."""
