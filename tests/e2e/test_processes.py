@@ -70,17 +70,23 @@ async def client(bench: Bench, **headers: str) -> AsyncIterator[httpx.AsyncClien
 @asynccontextmanager
 async def clients_of(bench: Bench) -> AsyncIterator[dict[int, httpx.AsyncClient]]:
     """A client of each front, by the front's number."""
-    found: dict[int, httpx.AsyncClient] = {}
     await bench.http.aclose()
     await eventually(lambda: not any(connections(bench).values()))
-    async with client(bench) as first, client(bench) as second:
-        for one in (first, second):
+    async with AsyncExitStack() as stack:
+        found: dict[int, httpx.AsyncClient] = {}
+        for _ in range(20):
             before = connections(bench)
+            one = await stack.enter_async_context(client(bench))
             assert (await one.get("/health")).status_code == 200
             await eventually(lambda before=before: connections(bench) != before)  # type: ignore[misc]
             after = connections(bench)
-            found[next(index for index in after if after[index] > before[index])] = one
-        assert sorted(found) == [1, 2]
+            front = next(index for index in after if after[index] > before[index])
+            if front in found:  # on a busy machine the other may have been too slow to accept
+                await one.aclose()
+                await eventually(lambda before=before: connections(bench) == before)  # type: ignore[misc]
+            found.setdefault(front, one)
+            if len(found) == 2:
+                break
         yield found
 
 
@@ -246,7 +252,7 @@ async def test_a_front_that_is_killed_takes_its_own_answers_with_it_and_nothing_
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stream, 1, 4000)
                 nursery.start_soon(stream, 2, 60)
-                await eventually(lambda: board.answers() == 3)
+                await eventually(lambda: board.answers() == bench.engine.in_flight == 3)
                 killed = board.process(1).pid
                 os.kill(killed, signal.SIGKILL)
             assert "[DONE]" not in texts[1]
@@ -260,10 +266,10 @@ async def test_a_front_that_is_killed_takes_its_own_answers_with_it_and_nothing_
             assert board.answers() == bench.worker.in_flight == 0
             kept = (await fronts[2].get(f"/v1/responses/{response_id}")).json()
             assert (kept["status"], kept["error"]["code"]) == ("failed", "server_error")
-            async with client(bench) as http:  # the front that was started again has fewer connections
-                assert said(await read_stream(http, max_tokens=60)) == undisturbed
-                assert connections(bench)[1] == 1
-            after = Scrape((await metrics.get(bench.metrics_url)).text)
+        async with clients_of(bench) as fronts:  # the one that was started again, too
+            assert said(await read_stream(fronts[1], max_tokens=60)) == undisturbed
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as metrics:
+                after = Scrape((await metrics.get(bench.metrics_url)).text)
             for name in ("smg_http_requests_total", "smg_router_tokens_total"):
                 assert after.value(name) >= before.value(name) > 0
         bench.shutdown.ask()
