@@ -21,6 +21,8 @@ class EngineInfo:
         max_model_len: context window in tokens, prompt plus completion.
         data_parallel_size: N > 1 from a vLLM engine means a lockstep group (dense ranks say 1).
         block_size: KV block (vLLM) or prefix granularity (TokenSpeed) in tokens.
+        pairs: socket pairs that its INIT listed: what this gateway told it, nothing that it registers.
+        relayed: this process hears it through the keeper, since it has no pair of its own at the engine.
     """
 
     max_model_len: int
@@ -38,6 +40,8 @@ class EngineInfo:
     instance_id: str = ""
     supports_lora: bool = False
     kv_cache_size_tokens: int | None = None
+    pairs: int = 1
+    relayed: bool = False
 
     @property
     def release(self) -> tuple[int, ...]:

@@ -35,16 +35,19 @@ class EngineCodec(Protocol):
         """The registration map, sent first on the input socket."""
         ...
 
-    def addresses(self, init: bytes) -> tuple[str, str]:
-        """(input, output) address of an INIT map. Raises ValueError where the real engine would."""
+    def addresses(self, init: bytes) -> tuple[list[str], list[str]]:
+        """Input and output addresses that the engine connects to, of an INIT map.
+
+        Raises ValueError where the real engine would.
+        """
         ...
 
     def decode(self, frames: Sequence[bytes], now: float) -> Command:
         """What one input message asks. Never raises."""
         ...
 
-    def step(self, saying: Sequence[RunningSequence], load: Load, now: float) -> Message:
-        """The one message of a step."""
+    def step(self, saying: Sequence[RunningSequence], load: Load | None, now: float) -> Message:
+        """The one message of a step to a front; without load, one without statistics."""
         ...
 
     def idle(self, load: Load, now: float) -> Message | None:

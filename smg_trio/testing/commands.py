@@ -27,6 +27,7 @@ class EngineRequest:
         logprobs, prompt_logprobs: candidates beside the sampled token; -1 the whole vocabulary; None off.
         stream_interval: tokens per output message (TokenSpeed; always 1 on vLLM).
         wave: ``current_wave`` of the request (vLLM).
+        client_index: which output socket its outputs go to (vLLM).
         pooling: the pooling parameters as sent, None for generation.
         failure: why the engine will end the request immediately instead of running it.
         skip_prefix_cache: take nothing from the prefix cache.
@@ -51,6 +52,7 @@ class EngineRequest:
     stream_interval: int = 1
     priority: int = 0
     wave: int = 0
+    client_index: int = 0
     cache_salt: str | None = None
     skip_prefix_cache: bool = False
     pooling: Mapping[str, Any] | None = None
@@ -105,11 +107,12 @@ class StartWave:
 
 @dataclass(slots=True)
 class UtilityCall:
-    """Call ``method`` of the engine and answer under ``call_id``."""
+    """Call ``method`` of the engine and answer under ``call_id``, on the output socket ``client_index``."""
 
     call_id: int
     method: str
     args: tuple[Any, ...]
+    client_index: int = 0
 
 
 @dataclass(slots=True)

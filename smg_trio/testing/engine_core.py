@@ -9,9 +9,9 @@ during a step is admitted at the next one, like in a real engine. Steps keep an 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from smg_trio.core.outputs import EngineError, FinishReason
 from smg_trio.testing.commands import (
@@ -25,6 +25,7 @@ from smg_trio.testing.commands import (
     UtilityCall,
 )
 from smg_trio.testing.engine_utilities import Utilities
+from smg_trio.testing.messages import addressed
 from smg_trio.testing.prefix_cache import PrefixCache
 from smg_trio.testing.script import HANG, FixedScript, ScriptChooser, Tick, play
 from smg_trio.testing.sequences import Load, RunningSequence
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from smg_trio.testing.lockstep import LockstepGroup
     from smg_trio.testing.messages import Message
     from smg_trio.testing.options import EngineOptions
+
+Thing = TypeVar("Thing")
 
 MAX_LAG_S = 1.0
 PAUSED = EngineError("Generation is paused. Please retry after it resumes.", "engine_paused", retryable=True)
@@ -102,6 +105,7 @@ class EngineCore:
         self._stirred = False
         self._passed_over = 0
         self._outputs_said = 0
+        self._several_fronts = False
         self._capacity_tokens = max(1, options.num_gpu_blocks * options.block_size)
 
     @property
@@ -152,22 +156,26 @@ class EngineCore:
         return messages
 
     def end_all(self, now: float) -> list[Message]:
-        """End every request with finish ``abort``, said in one message."""
+        """End every request with finish ``abort``, said in one message to each front that has some."""
         sequences = list(self._sequences.values())
         if not sequences:
             return []
         for sequence in sequences:
             self._forget(sequence)
         requests = [sequence.request for sequence in sequences]
-        return [self._codec.ended(requests, FinishReason.ABORT, self._snapshot(), now)]
+        load = self._snapshot()
+        return [
+            addressed(self._codec.ended(own, FinishReason.ABORT, load, now), client_index)
+            for client_index, own in _by_front(requests, lambda request: request.client_index)
+        ]
 
     def clear_cache(self) -> None:
         """Empty the prefix cache."""
         self._cache.clear()
 
-    def reply(self, call_id: int, failure: str | None, result: object, now: float) -> Message:
-        """The encoded answer to a utility call."""
-        return self._codec.utility_reply(call_id, failure, result, now)
+    def reply(self, call: UtilityCall, failure: str | None, result: object, now: float) -> Message:
+        """The encoded answer to a utility call: for the front that the call names, whoever sent it."""
+        return addressed(self._codec.utility_reply(call.call_id, failure, result, now), call.client_index)
 
     @property
     def _stuck(self) -> bool:
@@ -204,13 +212,13 @@ class EngineCore:
             return []
         if request.failure is not None:
             self.record.warnings.append(f"{request.request_id}: {request.failure}")
-            return [self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now)]
+            return [self._refusal(request, now)]
         if self._utilities.refusing:
-            return [self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now, PAUSED)]
+            return [self._refusal(request, now, PAUSED)]
         if request.media and not self._sees(request):
             missing = request.sight.missing
-            ended = self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now, missing=missing)
-            return [ended] if missing else []
+            return [self._refusal(request, now, missing=missing)] if missing else []
+        self._several_fronts = self._several_fronts or request.client_index != 0
         sequence = RunningSequence(request, self._ticks(request), now)
         self._sequences[request.request_id] = sequence
         self._waiting.append(sequence)
@@ -226,6 +234,12 @@ class EngineCore:
             self._die(f"{request.request_id}: {error}")
             return False
         return not request.sight.missing
+
+    def _refusal(
+        self, request: EngineRequest, now: float, error: EngineError | None = None, missing: Sequence[str] = ()
+    ) -> Message:
+        message = self._codec.ended([request], FinishReason.ERROR, self._snapshot(), now, error, missing=missing)
+        return addressed(message, request.client_index)
 
     def _refuse_duplicate(self, request_id: str) -> None:
         reason = f"duplicate request id {request_id!r}"
@@ -328,11 +342,22 @@ class EngineCore:
         return messages
 
     def _messages(self, saying: list[RunningSequence], now: float) -> list[Message]:
-        """The step's one message, and the empty one that follows the last finish."""
-        messages = [self._codec.step(saying, self._snapshot(), now)] if saying else []
+        """The step's one message to each front, and the empty one, to the first, that follows the last finish."""
+        messages = self._step_messages(saying, now) if saying else []
         if not self._sequences or not (saying or self._running):
             idle = self._codec.idle(self._snapshot(), now) if self._had_work(saying) else None
             messages += [idle] if idle is not None else []
+        return messages
+
+    def _step_messages(self, saying: list[RunningSequence], now: float) -> list[Message]:
+        if not self._several_fronts:
+            return [self._codec.step(saying, self._snapshot(), now)]
+        messages: list[Message] = []
+        load: Load | None = self._snapshot()
+        # The front whose request stands first in the step is told the load, and no other one is.
+        for client_index, own in _by_front(saying, lambda sequence: sequence.request.client_index):
+            messages.append(addressed(self._codec.step(own, load, now), client_index))
+            load = None
         return messages
 
     def _had_work(self, saying: list[RunningSequence]) -> bool:
@@ -367,3 +392,11 @@ class EngineCore:
             return []
         waves, self.rank.completed = self.rank.completed, []
         return [self._codec.wave_complete(wave, now) for wave in waves]
+
+
+def _by_front(things: Sequence[Thing], client_index: Callable[[Thing], int]) -> list[tuple[int, list[Thing]]]:
+    """The things by the front they are for, in the order in which fronts come first."""
+    found: dict[int, list[Thing]] = {}
+    for thing in things:
+        found.setdefault(client_index(thing), []).append(thing)
+    return list(found.items())

@@ -62,7 +62,7 @@ class UtilityTarget(Protocol):
         """Empty the prefix cache."""
         ...
 
-    def reply(self, call_id: int, failure: str | None, result: object, now: float) -> Message:
+    def reply(self, call: UtilityCall, failure: str | None, result: object, now: float) -> Message:
         """The encoded answer to a utility call."""
         ...
 
@@ -79,7 +79,7 @@ class Utilities:
         self._sleeping = False
         self._frozen = False
         self.refusing = False
-        self._draining: list[int] = []
+        self._draining: list[UtilityCall] = []
         self._loras: dict[int, str] = {}
         self._weight_version = "default"
         self._before_reply: list[Message] = []
@@ -134,7 +134,7 @@ class Utilities:
                 result = method(*call.args)
         except (UtilityFailed, TypeError, ValueError, IndexError) as error:
             failure = f"Call to {call.method} method failed: {error}"
-        return [*self._before_reply, self._core.reply(call.call_id, failure, result, now)]
+        return [*self._before_reply, self._core.reply(call, failure, result, now)]
 
     def drained(self, now: float) -> list[Message]:
         """Answers that waited until nothing is in flight."""
@@ -142,21 +142,21 @@ class Utilities:
             return []
         calls, self._draining = self._draining, []
         self._frozen = True
-        return [self._core.reply(call_id, None, None, now) for call_id in calls]
+        return [self._core.reply(call, None, None, now) for call in calls]
 
     def _pause(self, call: UtilityCall, now: float) -> list[Message]:
         mode = call.args[0] if call.args else "abort"
         if mode not in ("abort", "wait", "keep"):
             failure = f"Call to pause_scheduler method failed: Invalid pause mode: {mode}"
-            return [self._core.reply(call.call_id, failure, None, now)]
+            return [self._core.reply(call, failure, None, now)]
         if mode == "wait":
-            self._draining.append(call.call_id)
+            self._draining.append(call)
             return self.drained(now)
         messages = self._core.end_all(now) if mode == "abort" else []
         self._frozen = True
         if mode == "abort" and (len(call.args) < 2 or call.args[1]):
             self._core.clear_cache()
-        return [*messages, self._core.reply(call.call_id, None, None, now)]
+        return [*messages, self._core.reply(call, None, None, now)]
 
     def _resume(self) -> None:
         self._frozen = self.refusing = False

@@ -17,7 +17,7 @@ import trio
 from smg_trio.testing.codec import EngineCodec, codec_for
 from smg_trio.testing.engine_core import EngineCore, EngineRecord
 from smg_trio.testing.lockstep import LockstepGroup
-from smg_trio.testing.messages import ENGINE_CORE_DEAD, Message
+from smg_trio.testing.messages import ENGINE_CORE_DEAD, FrontMessage, Message
 from smg_trio.testing.options import EngineOptions, HandshakeStage
 from smg_trio.testing.script import LengthScript, Script, ScriptChooser
 from smg_trio.worker.links import Link, LinkClosed
@@ -167,15 +167,15 @@ class FakeEngine:
         await self._reading.wait()
 
     def close_input(self) -> None:
-        """Close the input link only: half-open, as a vLLM engine is after a request it cannot decode."""
-        if self._life is not None and self._life.input is not None:
-            self._life.input.close()
+        """Close the input links only: half-open, as a vLLM engine is after a request it cannot decode."""
+        if self._life is not None:
+            self._life.close_inputs()
 
     def send_raw(self, frames: Sequence[bytes]) -> None:
-        """Put any message on the output link. Raises RuntimeError when not connected."""
-        if self._life is None or self._life.output is None:
+        """Put any message on the first output link. Raises RuntimeError when not connected."""
+        if self._life is None or not self._life.outputs:
             raise RuntimeError("the engine is not connected")
-        self._life.output.send_nowait(frames)
+        self._life.outputs[0].send_nowait(frames)
 
     def send_garbage(self, count: int = 1) -> None:
         """Send ``count`` output messages that are not msgpack."""
@@ -214,14 +214,15 @@ class _Life:
 
     def __init__(self, engine: FakeEngine, core: EngineCore, codec: EngineCodec) -> None:
         self.core = core
-        self.input: Link | None = None
-        self.output: Link | None = None
+        self.inputs: list[Link] = []
+        self.outputs: list[Link] = []
         self._engine = engine
         self._codec = codec
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
         self._reason = "killed"
         self._sentinel = False
+        self._mute = False
         self._outbox: list[Message] = []
         if core.rank is not None:
             core.rank.notify = self._notify
@@ -235,14 +236,18 @@ class _Life:
             with self._scope:
                 if await self._start(dialer, address):
                     await self._serve()
-            if self._sentinel and self.output is not None:
-                with contextlib.suppress(trio.WouldBlock):  # like the real ones: no waiting for room
-                    self.output.send_nowait([ENGINE_CORE_DEAD])
+            if self._sentinel and not self._mute:
+                for output in self.outputs:
+                    with contextlib.suppress(trio.WouldBlock):  # like the real ones: no waiting for room
+                        output.send_nowait([ENGINE_CORE_DEAD])
         finally:
-            for link in (self.input, self.output):
-                if link is not None:
-                    link.close()
+            for link in (*self.inputs, *self.outputs):
+                link.close()
         return self._reason
+
+    def close_inputs(self) -> None:
+        for link in self.inputs:
+            link.close()
 
     async def _start(self, dialer: Dialer, address: str) -> bool:
         """Handshake and registration; False if the engine is told to vanish on the way."""
@@ -272,22 +277,23 @@ class _Life:
         return None
 
     def _open(self, dialer: Dialer, init: bytes) -> None:
-        input_address, output_address = self._codec.addresses(init)
-        self.input = dialer.dial_input(input_address, self._engine.options.identity)
-        self.output = dialer.dial_output(output_address)
+        inputs, outputs = self._codec.addresses(init)
+        identity = self._engine.options.identity
+        self.inputs = [dialer.dial_input(address, identity) for address in inputs]
+        self.outputs = [dialer.dial_output(address) for address in outputs]
 
     async def _announce(self, handshake: Link) -> bool:
         """Send registration and READY in the order asked for."""
         options = self._engine.options
-        assert self.input is not None
         steps = [
-            (HandshakeStage.REGISTRATION, self.input, options.registration or self._codec.registration()),
-            (HandshakeStage.READY, handshake, self._codec.ready()),
+            (HandshakeStage.REGISTRATION, self.inputs, options.registration or self._codec.registration()),
+            (HandshakeStage.READY, [handshake], self._codec.ready()),
         ]
         if options.ready_first or not self._codec.malformed_is_fatal:
             steps.reverse()
-        for stage, link, message in steps:
-            link.send_nowait([message])
+        for stage, links, message in steps:
+            for link in links:
+                link.send_nowait([message])
             if self._vanishes(stage):
                 return await self._linger()
         self._engine.note_connected()
@@ -306,12 +312,12 @@ class _Life:
 
     async def _serve(self) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read)
+            for link in self.inputs:
+                nursery.start_soon(self._read, link)
             await self._step()
 
-    async def _read(self) -> None:
-        engine, core, link = self._engine, self.core, self.input
-        assert link is not None
+    async def _read(self, link: Link) -> None:
+        engine, core = self._engine, self.core
         try:
             while core.takes_input():
                 await engine.may_read()
@@ -327,7 +333,7 @@ class _Life:
                 engine.note_change()
         except LinkClosed:
             return
-        link.close()
+        self.close_inputs()
 
     async def _step(self) -> None:
         core = self.core
@@ -355,17 +361,26 @@ class _Life:
             self._wake = trio.Event()
 
     async def _flush(self) -> None:
-        output = self.output
-        assert output is not None
         while self._outbox:
             messages, self._outbox = self._outbox, []
             if self._engine.silent:
                 continue
             for message in messages:
+                output = self._output_of(message)
+                if output is None:
+                    continue
                 try:
                     output.send_nowait(message)
                 except trio.WouldBlock:
                     await output.send(message)
+
+    def _output_of(self, message: Message) -> Link | None:
+        """None once the engine is mute: its output thread has died of a client index that is none (vLLM 0.32.0)."""
+        client_index = message.client_index if isinstance(message, FrontMessage) else 0
+        if self._mute or client_index == -1 or not -len(self.outputs) <= client_index < len(self.outputs):
+            self._mute = True
+            return None
+        return self.outputs[client_index]
 
     def _notify(self) -> None:
         self._wake.set()

@@ -158,13 +158,13 @@ class TokenSpeedCodec:
         }
         return self._packed(message)
 
-    def addresses(self, init: bytes) -> tuple[str, str]:
-        """(input, output) address. Raises ValueError where the real engine would."""
+    def addresses(self, init: bytes) -> tuple[list[str], list[str]]:
+        """The first input and output address: it uses no others. Raises ValueError where the real engine would."""
         addresses = msgpack.unpackb(init)["addresses"]
         inputs, outputs = addresses.get("inputs", []), addresses.get("outputs", [])
         if not inputs or not outputs:
             raise ValueError("INIT without input or output address")
-        return inputs[0], outputs[0]
+        return inputs[:1], outputs[:1]
 
     def decode(self, frames: Sequence[bytes], now: float) -> Command:
         """Decode ``[type, payload, aux…]``."""
@@ -180,7 +180,7 @@ class TokenSpeedCodec:
         except (_Undecodable, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
             return Malformed(f"dropped: {error}")
 
-    def step(self, saying: Sequence[RunningSequence], load: Load, now: float) -> Message:
+    def step(self, saying: Sequence[RunningSequence], load: Load | None, now: float) -> Message:
         """One ``BatchTokenIDOutSlim``."""
         chances = [_sampled_logprobs(sequence) for sequence in saying]
         columns: list[Sequence[Any]] = [
@@ -193,6 +193,7 @@ class TokenSpeedCodec:
             chances,
             [sequence.token_ids if chance else [] for sequence, chance in zip(saying, chances, strict=True)],
         ]
+        assert load is not None, "there is one front, which is told the load"
         return self._batch(columns, load)
 
     def idle(self, load: Load, now: float) -> Message | None:

@@ -60,13 +60,13 @@ class VllmCodec:
         """``EngineCoreReadyResponse`` with every key: vLLM's own API server decodes it typed."""
         return _pack(_registration(self._options))
 
-    def addresses(self, init: bytes) -> tuple[str, str]:
-        """(input, output) address. Raises ValueError for what a real engine cannot take."""
+    def addresses(self, init: bytes) -> tuple[list[str], list[str]]:
+        """All input and output addresses. Raises ValueError for what a real engine cannot take."""
         message = msgpack.unpackb(init)
         if "parallel_config" not in message:
             raise ValueError("INIT without parallel_config")
         addresses = message["addresses"]
-        return addresses["inputs"][0], addresses["outputs"][0]
+        return addresses["inputs"], addresses["outputs"]
 
     def decode(self, frames: Sequence[bytes], now: float) -> Command:
         """Decode ``[type, payload, aux…]``; bytes the real decoder rejects give `Malformed`."""
@@ -75,8 +75,8 @@ class VllmCodec:
         except Undecodable as error:
             return Malformed(str(error))
 
-    def step(self, saying: Sequence[RunningSequence], load: Load, now: float) -> Message:
-        """The one message of a step."""
+    def step(self, saying: Sequence[RunningSequence], load: Load | None, now: float) -> Message:
+        """The one message of a step to a front."""
         return self._outputs.step(saying, load, now)
 
     def idle(self, load: Load, now: float) -> Message | None:
@@ -194,8 +194,8 @@ def _control(kind: bytes, payload: Any) -> Command:
         if kind == b"\x02":
             wave, exclude = payload
             return StartWave(int(wave), int(exclude))
-        _, call_id, method, args = payload
-        return UtilityCall(int(call_id), str(method), tuple(args))
+        client_index, call_id, method, args = payload
+        return UtilityCall(int(call_id), str(method), tuple(args), int(client_index))
     except (TypeError, ValueError) as error:
         return Fatal(f"malformed control message: {error}")
 
@@ -218,6 +218,7 @@ def _request(fields: Mapping[str, Any], payload: Sequence[Any], now: float) -> E
         prompt_logprobs=sampling.get("prompt_logprobs"),
         priority=fields.get("priority", 0),
         wave=fields.get("current_wave", 0),
+        client_index=fields.get("client_index", 0),
         cache_salt=fields["cache_salt"],
         skip_prefix_cache=bool(sampling.get("skip_reading_prefix_cache")),
         pooling=pooling,

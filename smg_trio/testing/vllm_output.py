@@ -56,8 +56,8 @@ class VllmOutputs:
         self._stats_parts = _stats_template(old=old)
         self._tokens: dict[int, bytes] = {}
 
-    def step(self, saying: Sequence[RunningSequence], load: Load, now: float) -> Message:
-        """One message with all outputs of a step."""
+    def step(self, saying: Sequence[RunningSequence], load: Load | None, now: float) -> Message:
+        """One message with all outputs of a step for one front; without load, one without statistics."""
         frames = tensors.Frames()
         parts = [self._batch_head, self._array_head(len(saying))]
         tokens, tail = self._tokens, self._plain_tail
@@ -117,8 +117,8 @@ class VllmOutputs:
     def _notice(self, fields: Sequence[Any]) -> bytes:
         return b"".join((self._batch_head, b"\x90", self._packed(fields), self._weights_and_extra))
 
-    def _close(self, parts: list[bytes], load: Load, now: float) -> None:
-        if self._options.stats:
+    def _close(self, parts: list[bytes], load: Load | None, now: float) -> None:
+        if self._options.stats and load is not None:
             self._stats(parts, load)
         else:
             parts.append(_NIL)

@@ -25,6 +25,24 @@ _PORT_SPAN: Final = 10000
 
 
 @dataclass(frozen=True, slots=True)
+class SocketPair:
+    """Where one process receives from engines, and sends to them: the paths of two socket files."""
+
+    input_path: str
+    output_path: str
+
+    @property
+    def input(self) -> str:
+        """ZMQ endpoint of the request ROUTER."""
+        return _SCHEME + self.input_path
+
+    @property
+    def output(self) -> str:
+        """ZMQ endpoint of the output PULL."""
+        return _SCHEME + self.output_path
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerAddresses:
     """The three addresses the gateway binds for one worker.
 
@@ -43,13 +61,20 @@ class WorkerAddresses:
     output_path: str
     handshake: str
 
+    def pair(self, index: int) -> SocketPair:
+        """The data sockets of one process of a gateway of several; those of process 0 are the worker's own."""
+        if index == 0:
+            return SocketPair(self.input_path, self.output_path)
+        return SocketPair(f"{self.path}-in-{index}.sock", f"{self.path}-out-{index}.sock")
 
-def parse_worker_url(url: str, handshake: str | None = None) -> WorkerAddresses:
+
+def parse_worker_url(url: str, handshake: str | None = None, *, pairs: int = 1) -> WorkerAddresses:
     """Derive the addresses of a worker.
 
     Args:
         url: ``ipc://<path>``; the path may be relative.
         handshake: ``zmq_handshake_address``, used verbatim, or None to derive it from the path.
+        pairs: how many socket pairs there will be, see `WorkerAddresses.pair`; their paths are longer.
 
     Raises:
         InvalidRequest: not an ipc URL, no path, an abstract address, a path too long for a socket, or not a tcp
@@ -63,7 +88,7 @@ def parse_worker_url(url: str, handshake: str | None = None) -> WorkerAddresses:
     if path.startswith("@"):
         message = f"ipc:// worker URL must name a file: every user could connect to the abstract socket '{path[:40]}'"
         raise InvalidRequest(message, param="url")
-    _check_socket_path(path + _OUTPUT_SUFFIX)
+    _check_socket_path(path + _OUTPUT_SUFFIX if pairs == 1 else f"{path}-out-{pairs - 1}.sock")
     if handshake is None:
         handshake = f"tcp://127.0.0.1:{handshake_port(path)}"
     elif not handshake.startswith("tcp://"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from smg_trio.core.engines import EngineInfo, EngineProtocol
+from smg_trio.core.errors import EngineFault
 from smg_trio.wire.limits import DEFAULT_MAX_LOGPROBS
 from smg_trio.wire.tokenspeed.codec import TokenspeedCodec
 from smg_trio.wire.vllm.codec import VllmCodec
@@ -50,7 +51,11 @@ class EngineCodec(Protocol):
         ...
 
     def encode_add(self, request: GenerationRequest, *, wave: int = 0, client_index: int = 0) -> list[Frame]:
-        """Encode a checked request: the type frame, the payload, then auxiliary tensor frames."""
+        """Encode a checked request: the type frame, the payload, then auxiliary tensor frames.
+
+        ``client_index``: which of the pairs that INIT listed gets the outputs. One that INIT did not list makes a vLLM
+        engine mute (0.27.1, 0.32.0), so it must have passed `check_client_index`.
+        """
         ...
 
     def encode_abort(self, request_ids: Sequence[str]) -> list[bytes]:
@@ -61,8 +66,13 @@ class EngineCodec(Protocol):
         """Encode the wake-up of a lockstep rank. Raises UnsupportedFeature where there are no waves."""
         ...
 
-    def encode_utility(self, call_id: int, method: str, args: Sequence[object]) -> list[bytes]:
-        """Encode a call of an engine method. Raises UnsupportedFeature where there are none."""
+    def encode_utility(
+        self, call_id: int, method: str, args: Sequence[object], *, client_index: int = 0
+    ) -> list[bytes]:
+        """Encode a call of an engine method; ``client_index``: as in `encode_add`, for the reply.
+
+        Raises UnsupportedFeature where there are none.
+        """
         ...
 
     def decode_outputs(self, frames: Sequence[bytes]) -> EngineBatch:
@@ -79,6 +89,16 @@ _CODECS: Final[dict[EngineProtocol, EngineCodec]] = {
 def codec_for(protocol: EngineProtocol) -> EngineCodec:
     """The codec of an engine protocol; stateless, so one instance serves every worker."""
     return _CODECS[protocol]
+
+
+def check_client_index(client_index: int, info: EngineInfo) -> None:
+    """Refuse an index beyond the socket pairs that the engine's INIT listed.
+
+    The engine's output thread dies of one (``IndexError`` in ``process_output_sockets``, vLLM 0.32.0) and nothing is
+    ever said again, to nobody. Raises EngineFault.
+    """
+    if not 0 <= client_index < info.pairs:
+        raise EngineFault(f"the engine knows {info.pairs} socket pair(s), and this is process {client_index}")
 
 
 def is_dead_sentinel(frames: Sequence[bytes]) -> bool:

@@ -23,6 +23,7 @@ HELLO: Final = "HELLO"
 READY: Final = "READY"
 _IDENTITY_BYTES: Final = 2
 _MAX_RANK: Final = 0xFFFF
+_RELAYED: Final = "smg_trio_relayed"
 _TOKENSPEED_VERSION: Final = "tokenspeed-"
 
 
@@ -119,6 +120,37 @@ def decode_registration(frame: bytes, protocol: EngineProtocol) -> EngineInfo:
         supports_lora=fields.get("supports_lora") is True,
         kv_cache_size_tokens=_count(fields, "kv_cache_size_tokens") or None,
     )
+
+
+def encode_relayed_registration(info: EngineInfo) -> bytes:
+    """What the keeper registers with in an engine's place, at a front that the engine has no pair for."""
+    fields: dict[str, object] = {
+        "max_model_len": info.max_model_len,
+        "num_gpu_blocks": info.num_gpu_blocks,
+        "block_size": info.block_size,
+        "dtype": info.dtype,
+        "vllm_version": info.engine_version,
+        "world_size": info.world_size,
+        "data_parallel_size": info.data_parallel_size,
+        "data_parallel_rank": info.data_parallel_rank,
+        "tensor_parallel_size": info.tensor_parallel_size,
+        "pipeline_parallel_size": info.pipeline_parallel_size,
+        "max_num_seqs": info.max_num_seqs,
+        "max_num_batched_tokens": info.max_num_batched_tokens,
+        "instance_id": info.instance_id,
+        "supports_lora": info.supports_lora,
+        "kv_cache_size_tokens": info.kv_cache_size_tokens,
+        _RELAYED: info.pairs,
+    }
+    return pack(fields)
+
+
+def relayed_pairs(frame: bytes) -> int:
+    """How many pairs the engine has of a registration by `encode_relayed_registration`; 0 for any other.
+
+    The registration must be one that can be decoded.
+    """
+    return _count(unpack_map(frame), _RELAYED)
 
 
 def rank_of_identity(identity: bytes) -> int:

@@ -51,7 +51,9 @@ class TokenspeedCodec:
         """Always raises UnsupportedFeature: ranks are independent."""
         raise UnsupportedFeature("TokenSpeed engines know no waves.")
 
-    def encode_utility(self, call_id: int, method: str, args: Sequence[object]) -> list[bytes]:
+    def encode_utility(
+        self, call_id: int, method: str, args: Sequence[object], *, client_index: int = 0
+    ) -> list[bytes]:
         """Always raises UnsupportedFeature: the headless protocol has no control messages."""
         raise UnsupportedFeature(f"TokenSpeed engines have no utility calls ({method}).")
 

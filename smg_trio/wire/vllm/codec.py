@@ -51,9 +51,11 @@ class VllmCodec:
         """Encode the wake-up of a lockstep rank; ``exclude`` names a rank that needs none, -1 for no rank."""
         return [START_WAVE, pack([wave, exclude])]
 
-    def encode_utility(self, call_id: int, method: str, args: Sequence[object]) -> list[bytes]:
+    def encode_utility(
+        self, call_id: int, method: str, args: Sequence[object], *, client_index: int = 0
+    ) -> list[bytes]:
         """Encode a call of an engine method; the reply carries ``call_id`` (64 bits)."""
-        return [UTILITY, pack([0, call_id, method, list(args)])]
+        return [UTILITY, pack([client_index, call_id, method, list(args)])]
 
     def decode_outputs(self, frames: Sequence[bytes]) -> EngineBatch:
         """Decode one output message. Raises ProtocolViolation("output", …)."""
