@@ -43,7 +43,7 @@ async def _adopt(group: Group, peers: PeerWatch, protocol: EngineProtocol, rank:
     with trio.move_on_after(ADOPTION_LIMIT_S):
         pause_s = _FIRST_PAUSE_S
         while group.handshake.phase(rank) is RankPhase.WAITING:
-            if peers.is_reachable(rank) and await _answers(group, protocol, rank):
+            if peers.is_reachable(rank) and await _answers(group, protocol, rank, info):
                 break
             await trio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -53,13 +53,13 @@ async def _adopt(group: Group, peers: PeerWatch, protocol: EngineProtocol, rank:
             group.adopt(rank, info)
 
 
-async def _answers(group: Group, protocol: EngineProtocol, rank: int) -> bool:
+async def _answers(group: Group, protocol: EngineProtocol, rank: int, info: EngineInfo) -> bool:
     """vLLM engines can be asked; of a TokenSpeed engine an open connection is all that can be seen."""
     if protocol is not EngineProtocol.VLLM:
         return True
     try:
         with trio.move_on_after(_ASK_LIMIT_S):
-            await group.call_utility(rank, "is_sleeping", ())
+            await group.call_utility(rank, "is_sleeping", (), info)
             return True
     except SmgError:
         return False

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SendAdd:
-    """Tell the entry's rank of a request, unless it has ended meanwhile. ``wave`` is 0 outside lockstep."""
+    """Tell the entry's rank of a request, unless it has ended meanwhile.
+
+    ``wave`` is 0 outside lockstep; ``client_index`` says which socket pair gets the outputs.
+    """
 
     entry: InFlight[Delivery[Any]]
     request: GenerationRequest
     wave: int
+    client_index: int = 0
 
 
 @dataclass(slots=True)
@@ -51,6 +55,15 @@ class SendUtility:
     call_id: int
     method: str
     arguments: Sequence[Any]
+    client_index: int = 0
+
+
+@dataclass(slots=True)
+class SendRelayed:
+    """Hand a message of another process of the gateway to a rank, as it is."""
+
+    rank: int
+    frames: list[bytes]
 
 
 @dataclass(slots=True)
@@ -63,6 +76,7 @@ class SendSign:
     rank: int
     call_id: int
     request: GenerationRequest | None
+    client_index: int = 0
 
 
-Command = SendAdd | SendAbort | SendOrphanAbort | SendWave | SendUtility | SendSign
+Command = SendAdd | SendAbort | SendOrphanAbort | SendWave | SendUtility | SendRelayed | SendSign

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from smg_trio.core.outputs import EngineBatch
     from smg_trio.worker.links import Link
     from smg_trio.worker.peer_watch import PeerWatch
+    from smg_trio.worker.relay import Relay
 
 logger = logging.getLogger("smg_trio.worker")
 
@@ -26,8 +27,13 @@ UNKNOWN_LIMIT_S = 10.0
 that speaks something else from its first word on is never known by its answers."""
 
 
-async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatch, nursery: trio.Nursery) -> None:
-    """Read outputs until cancelled. Raises LinkClosed. Cancelled, unread messages stay in the socket."""
+async def dispatch(
+    link: Link, group: Group, codec: EngineCodec, peers: PeerWatch, nursery: trio.Nursery, relay: Relay | None = None
+) -> None:
+    """Read outputs until cancelled. Raises LinkClosed. Cancelled, unread messages stay in the socket.
+
+    ``relay``: gets them too, for processes that the engine has no socket pair for.
+    """
     decode, apply = codec.decode_outputs, group.apply
     sources = _Sources(link, group)
     while True:
@@ -51,6 +57,8 @@ async def dispatch(link: Link, group: Group, codec: EngineCodec, peers: PeerWatc
                 continue
             if sources.watching:
                 sources.decoded(index, batch)
+            if relay is not None:
+                relay.pass_on(batch.rank, frames)
             apply(batch, now, lagging=lagging)
 
 

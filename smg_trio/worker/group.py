@@ -17,10 +17,18 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from smg_trio.core.engines import EngineInfo, EngineLoad, EngineProtocol
-from smg_trio.core.errors import EngineFault, InvalidRequest, MediaMismatch, NoReadyWorker, SmgError
+from smg_trio.core.errors import (
+    EngineDead,
+    EngineFault,
+    InvalidRequest,
+    MediaMismatch,
+    NoReadyWorker,
+    SmgError,
+)
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
+from smg_trio.wire.codec import check_client_index
 from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
 from smg_trio.worker.handshake import GroupHandshake
 from smg_trio.worker.ledger import InFlight, Ledger
@@ -29,6 +37,8 @@ from smg_trio.worker.log_throttle import LogThrottle, Refusals
 from smg_trio.worker.output_stream import Delivery
 from smg_trio.worker.pixel_forms import PixelFormBook
 from smg_trio.worker.ranks import RankSelector
+from smg_trio.worker.relayed_ids import RelayedIds
+from smg_trio.worker.siblings import CALL_ID_BITS, SharedLedger, SharedRankSelector, SharedSilenceClock, Siblings
 from smg_trio.worker.tasks import TOKENSPEED_TASKS, TaskBook
 from smg_trio.worker.waves import WaveClock
 
@@ -75,6 +85,7 @@ class Group:
         changed: called after every change of a rank's phase.
         silence_limit_s: seconds of silence, while something is owed, that mean death.
         pixel_form: the form in which all engines take media, where the operator says so.
+        siblings: the other processes of the gateway, if there are any.
     """
 
     def __init__(
@@ -85,6 +96,7 @@ class Group:
         changed: Callable[[], None],
         silence_limit_s: float,
         pixel_form: PixelForm | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
         self._spec = spec
         self._vocab_size = spec.vocab_size
@@ -92,20 +104,30 @@ class Group:
         self._commands = commands
         self._changed = changed
         self.handshake = GroupHandshake(spec.engine_count, lockstep_capable=spec.protocol is EngineProtocol.VLLM)
-        self.ledger: Ledger[AnyDelivery] = Ledger(spec.engine_count)
-        self.selector = RankSelector(spec.engine_count, self.ledger.in_flight)
         self.waves = WaveClock()
         self.tasks = TaskBook(TOKENSPEED_TASKS if spec.protocol is EngineProtocol.TOKENSPEED else None)
         self.pixel_forms = PixelFormBook(spec.url, self.handshake.info, pixel_form)
-        self.silence = SilenceClock(silence_limit_s)
+        self._process = 0 if siblings is None else siblings.index
+        self.ledger: Ledger[AnyDelivery]
+        if siblings is None:
+            self.ledger = Ledger(spec.engine_count)
+            self.selector = RankSelector(spec.engine_count, self.ledger.in_flight)
+            self.silence = SilenceClock(silence_limit_s)
+        else:
+            cells = siblings.cells
+            self.ledger = SharedLedger(spec.engine_count, cells)
+            self.selector = SharedRankSelector(spec.engine_count, cells, siblings.monotonic)
+            self.silence = SharedSilenceClock(silence_limit_s, cells, trio.current_time, siblings.monotonic)
         self.refusals = Refusals()
         self.owing = trio.Event()
         self._given_up: dict[int, tuple[EngineInfo, GivenUp]] = {}
         self._losses = [0] * spec.engine_count
         self.gave_up = trio.Event()
         self._orphans: dict[int, set[str]] = {}
+        self._adopted: set[int] = set()
+        self.relayed_ids = RelayedIds()
         self._utility_calls: dict[int, _UtilityCall] = {}
-        self._last_call_id = 0
+        self._last_call_id = self._process << CALL_ID_BITS
 
     @property
     def engine_count(self) -> int:
@@ -136,11 +158,12 @@ class Group:
         if request.media and self.can_be_asked:
             request = self.pixel_forms.in_form_of(rank, request)
         self._check(request, info)
+        client_index = self._client_index(info) if self._process else 0
         entry = self.ledger.open(request.request_id, rank, delivery)
         if self.silence.submitted(now):
             self.owing.set()
         lockstep = self.handshake.lockstep
-        self._commands.send_nowait(SendAdd(entry, request, self.waves.current if lockstep else 0))
+        self._commands.send_nowait(SendAdd(entry, request, self.waves.current if lockstep else 0, client_index))
         if lockstep:
             self._wake_ranks()
         return entry
@@ -151,6 +174,13 @@ class Group:
         except MediaMismatch as error:
             logger.error("request %s is not sent: %s", request.request_id, error.detail)  # noqa: TRY400 - all is said
             raise
+
+    def _client_index(self, info: EngineInfo) -> int:
+        """Which of the engine's pairs this process hears: its own, or the keeper's, who passes on what comes there."""
+        if info.relayed:
+            return 0
+        check_client_index(self._process, info)
+        return self._process
 
     def _wake_ranks(self) -> None:
         """Have every rank of a lockstep group take part in the next collective."""
@@ -209,8 +239,8 @@ class Group:
         for request_id, output in batch.outputs:
             entry = entries.get(request_id)
             if entry is None:
-                if rank in self._orphans and output.finish_reason is None:
-                    self._abort_orphan(rank, request_id)
+                if rank in self._orphans:
+                    self._hear_unknown(rank, request_id, ended=output.finish_reason is not None)
                 continue
             if output.finish_reason is not None:
                 self._end(entry)
@@ -251,7 +281,7 @@ class Group:
             return
         if batch.wave_complete is not None:
             self.waves.completed(batch.wave_complete)
-            if self.ledger.entries:
+            if self.ledger.anywhere():
                 # The wake-up of a request may reach one rank before the ranks agree to pause and the other after it.
                 # The first has used its number up, the second waits in the collective alone until all are woken again.
                 self._wake_ranks()
@@ -271,6 +301,7 @@ class Group:
             lost = set(range(self._spec.engine_count))
         for rank in sorted(lost):
             self._orphans.pop(rank, None)
+            self._adopted.discard(rank)
             info = self.handshake.info(rank)
             if info is not None:
                 self._losses[rank] += 1
@@ -302,7 +333,7 @@ class Group:
 
     def busy_loads(self) -> list[EngineLoad]:
         """The last load report of each rank with something in flight: an idle engine's last word may be old."""
-        return [self.selector.load(rank) for rank in self.ranks_owing()]
+        return [self.selector.load(rank) for rank in range(self._spec.engine_count) if self.selector.in_flight(rank)]
 
     def _give_up(self, rank: int, info: EngineInfo, connected: GivenUp | None) -> None:
         self._given_up.pop(rank, None)
@@ -319,7 +350,7 @@ class Group:
         del self._given_up[rank]
         logger.info("rank %d of %s is responding again", rank, self._spec.url)
         # What it could not be told to stop goes on there, and is stopped when it speaks.
-        self._orphans[rank] = set()
+        self._stop_orphans(rank, info)
         self.handshake.taken_back(rank, info)
         self._changed()
 
@@ -328,7 +359,8 @@ class Group:
         for rank in self._given_up:
             self._last_call_id += 1
             request = None if self.can_be_asked else _sign_request()
-            self._commands.send_nowait(SendSign(rank, self._last_call_id, request))
+            client_index = self._client_index(self._given_up[rank][0]) if self._process else 0
+            self._commands.send_nowait(SendSign(rank, self._last_call_id, request, client_index))
         if not self._given_up:
             self.gave_up = trio.Event()
         return bool(self._given_up)
@@ -339,18 +371,44 @@ class Group:
 
     def adopt(self, rank: int, info: EngineInfo) -> None:
         """Take over a living engine that an earlier gateway had connected; what it still does for that one ends."""
-        self._orphans[rank] = set()
+        self._stop_orphans(rank, info)
+        self._adopted.add(rank)
         self.handshake.taken_back(rank, info)
         if self.handshake.lockstep:
             # Engines stand at a wave of the earlier gateway's, whose numbers came from the same clock.
             self.waves.completed(_epoch_us())
         self._changed()
 
-    def _abort_orphan(self, rank: int, request_id: str) -> None:
+    def _stop_orphans(self, rank: int, info: EngineInfo) -> None:
+        """Have requests stopped that the rank works on for nobody here, when it speaks of them.
+
+        Not where this process hears it through the keeper's pair: it may work for others.
+        """
+        if not info.relayed:
+            self._orphans[rank] = set()
+
+    def _hear_unknown(self, rank: int, request_id: str, *, ended: bool) -> None:
+        if self.relayed_ids.known(request_id, ended=ended) or ended:
+            return
         orphans = self._orphans[rank]
         if request_id not in orphans and len(orphans) < _MAX_ORPHANS:
             orphans.add(request_id)
             self._commands.send_nowait(SendOrphanAbort(rank, request_id))
+
+    def registered(self, rank: int, info: EngineInfo) -> None:
+        """In a front: an engine has registered on this process's pair, which is all that it is told of one.
+
+        Whatever was there as this rank before is gone.
+        """
+        adopted = rank in self._adopted
+        self._adopted.discard(rank)
+        if self.handshake.phase(rank) is RankPhase.READY:
+            if adopted and self.handshake.info(rank) == info:
+                return  # the same engine: it was found before its registration was read
+            self.lose([rank], EngineDead("the engine restarted"))
+        self._given_up.pop(rank, None)
+        self.handshake.taken_back(rank, info)
+        self._changed()
 
     def vanished_while_loading(self, rank: int) -> None:
         """A rank that has registered but not said READY closed its connection."""
@@ -364,16 +422,25 @@ class Group:
 
     # ---- utility calls ----------------------------------------------------------------------------------
 
-    async def call_utility(self, rank: int, method: str, arguments: tuple[Any, ...]) -> Any:
+    async def call_utility(
+        self, rank: int, method: str, arguments: tuple[Any, ...], info: EngineInfo | None = None
+    ) -> Any:
         """Call an engine's method and wait for its result (any msgpack value).
+
+        ``info``: what it registered with, if the rank is not known to have an engine yet.
 
         Raises EngineFault with the engine's words if it failed, EngineDead if the rank is lost meanwhile. Waits
         without limit: the caller owns the deadline. Cancelled, the late reply is dropped.
         """
+        client_index = 0
+        if self._process:
+            info = info or self.handshake.info(rank)
+            assert info is not None, "engines that are called have registered"
+            client_index = self._client_index(info)
         self._last_call_id += 1
         call_id = self._last_call_id
         call = self._utility_calls[call_id] = _UtilityCall(rank, trio.Event())
-        self._commands.send_nowait(SendUtility(rank, call_id, method, arguments))
+        self._commands.send_nowait(SendUtility(rank, call_id, method, arguments, client_index))
         try:
             await call.answered.wait()
         finally:
@@ -413,7 +480,7 @@ class Group:
                 rank=rank,
                 phase=handshake.phase(rank),
                 reason=handshake.reason(rank),
-                in_flight=self.ledger.in_flight(rank),
+                in_flight=self.selector.in_flight(rank),
                 load=self.selector.load(rank),
                 info=handshake.info(rank),
                 losses=self._losses[rank],

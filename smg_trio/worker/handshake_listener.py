@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
 
+from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import EngineDead, ProtocolViolation
 from smg_trio.core.workers import RankPhase, WorkerSpec
 from smg_trio.wire.handshake import (
@@ -44,6 +46,7 @@ class HandshakeListener:
     """Answers engines that dial in to one worker.
 
     Args:
+        pairs: how many socket pairs its engines are told of.
         changed: called whenever a rank's phase has changed.
         wait_change: returns at the next change of a rank's phase.
     """
@@ -52,6 +55,7 @@ class HandshakeListener:
         self,
         spec: WorkerSpec,
         addresses: WorkerAddresses,
+        pairs: int,
         handshake_link: Link,
         group: Group,
         peers: PeerWatch,
@@ -60,6 +64,9 @@ class HandshakeListener:
     ) -> None:
         self._spec = spec
         self._addresses = addresses
+        self._pairs = (
+            1 if spec.protocol is EngineProtocol.TOKENSPEED else pairs
+        )  # which uses the first, whatever it is told
         self._link = handshake_link
         self._group = group
         self._peers = peers
@@ -156,7 +163,7 @@ class HandshakeListener:
         if len(frames) != 2:
             detail = f"expected 2 frames for engine input registration, got {len(frames)}"
             raise ProtocolViolation("registration", detail)
-        info = decode_registration(frames[1], self._spec.protocol)
+        info = replace(decode_registration(frames[1], self._spec.protocol), pairs=self._pairs)
         return self._group.handshake.registered(rank_of_identity(frames[0]), info)
 
     def _take(self, step: Step, refused: LogThrottle | None = None) -> None:
@@ -190,7 +197,8 @@ class HandshakeListener:
         self._group.refuse(log or self._group.refusals.handshake, reason, trio.current_time())
 
     def _send_init(self, rank: int) -> None:
-        init = encode_init([self._addresses.input], [self._addresses.output])
+        pairs = [self._addresses.pair(index) for index in range(self._pairs)]
+        init = encode_init([pair.input for pair in pairs], [pair.output for pair in pairs])
         try:
             self._link.send_nowait([identity_of_rank(rank), init])
         except (PeerUnreachable, trio.WouldBlock):

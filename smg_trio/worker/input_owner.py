@@ -11,7 +11,16 @@ import trio
 from smg_trio.core.errors import EngineDead, EngineFault, SmgError, UnsupportedFeature
 from smg_trio.core.workers import RankPhase
 from smg_trio.wire.handshake import identity_of_rank
-from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
+from smg_trio.worker.commands import (
+    Command,
+    SendAbort,
+    SendAdd,
+    SendOrphanAbort,
+    SendRelayed,
+    SendSign,
+    SendUtility,
+    SendWave,
+)
 from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
 
@@ -78,6 +87,8 @@ class InputOwner:
         elif isinstance(command, SendWave):
             for rank in self._group.handshake.ready_ranks():
                 await self._send(rank, self._codec.encode_start_wave(command.wave))
+        elif isinstance(command, SendRelayed):
+            await self._send(command.rank, command.frames)
         elif isinstance(command, SendSign):
             self._ask_for_sign(command)
         else:
@@ -85,7 +96,7 @@ class InputOwner:
 
     def _encode_add(self, command: SendAdd) -> list[Frame] | None:
         try:
-            return self._codec.encode_add(command.request, wave=command.wave)
+            return self._codec.encode_add(command.request, wave=command.wave, client_index=command.client_index)
         except SmgError as error:
             self._group.fail(command.entry, error)
         except Exception:
@@ -96,7 +107,9 @@ class InputOwner:
 
     async def _call_utility(self, command: SendUtility) -> None:
         try:
-            frames = self._codec.encode_utility(command.call_id, command.method, command.arguments)
+            frames = self._codec.encode_utility(
+                command.call_id, command.method, command.arguments, client_index=command.client_index
+            )
         except UnsupportedFeature as error:
             self._group.fail_utility(command.call_id, error)
         except Exception:
@@ -110,7 +123,7 @@ class InputOwner:
         request = command.request
         frames: Sequence[Frame]
         if request is None:
-            frames = self._codec.encode_utility(command.call_id, "is_sleeping", ())
+            frames = self._codec.encode_utility(command.call_id, "is_sleeping", (), client_index=command.client_index)
         else:
             frames = self._codec.encode_add(request)
         try:

@@ -62,6 +62,10 @@ class Ledger(Generic[DeliveryT]):
         del self._by_rank[entry.rank][entry.request_id]
         return True
 
+    def anywhere(self) -> bool:
+        """Whether anything is in flight at the worker, whichever process of the gateway sent it."""
+        return bool(self.entries)
+
     def in_flight(self, rank: int) -> int:
         """Number of requests at `rank`."""
         return len(self._by_rank[rank])

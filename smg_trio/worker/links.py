@@ -70,7 +70,10 @@ class HandshakeLink(Link, Protocol):
 
 
 class Transport(Protocol):
-    """Binds the three sockets of a worker. Binding raises OSError (address in use, bad path, …)."""
+    """Binds the three sockets of a worker, and connects to those of another process of the gateway.
+
+    Binding raises OSError (address in use, bad path, …).
+    """
 
     def bind_handshake(self, address: str) -> HandshakeLink:
         """A ROUTER at ``tcp://host:port``."""
@@ -82,4 +85,12 @@ class Transport(Protocol):
 
     def bind_output(self, address: str) -> Link:
         """A PULL (engine outputs come in); `send_nowait` is not supported."""
+        ...
+
+    def dial_input(self, address: str, identity: bytes) -> Link:
+        """A DEALER to a ROUTER that `bind_input` bound, now or later: what is sent meanwhile is kept."""
+        ...
+
+    def dial_output(self, address: str) -> Link:
+        """A PUSH to a PULL that `bind_output` bound, likewise."""
         ...

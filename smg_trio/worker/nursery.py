@@ -39,9 +39,11 @@ from smg_trio.core.workers import RankPhase, WorkerSnapshot, WorkerSpec, WorkerS
 from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.wire.codec import codec_for
 from smg_trio.wire.tokenspeed.limits import NO_MEDIA
+from smg_trio.worker.absent_pairs import AbsentPairs
 from smg_trio.worker.adoption import adopt_engines
 from smg_trio.worker.commands import Command
 from smg_trio.worker.dispatcher import dispatch
+from smg_trio.worker.front_registrations import take_registrations
 from smg_trio.worker.group import AnyDelivery, Group
 from smg_trio.worker.handshake_listener import HANDSHAKE_MESSAGE_LIMIT_S, HandshakeListener
 from smg_trio.worker.input_owner import SEND_LIMIT_S, InputOwner
@@ -51,6 +53,7 @@ from smg_trio.worker.output_stream import OutputStream
 from smg_trio.worker.peer_watch import PeerWatch, reclaim, watch_silence
 from smg_trio.worker.pixel_form_question import ask_pixel_forms
 from smg_trio.worker.registrations import RegistrationFile
+from smg_trio.worker.relay import Relay
 from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from smg_trio.core.media import PixelForm
     from smg_trio.core.requests import GenerationRequest
     from smg_trio.worker.ledger import InFlight
+    from smg_trio.worker.siblings import Siblings
 
 logger = logging.getLogger("smg_trio.worker")
 
@@ -98,6 +102,8 @@ class Worker:
     Args:
         spec: what it is told; ConfigError for a malformed URL or handshake address.
         transport: binds its sockets.
+        siblings: the other processes of the gateway, if there are any. In a front there is no handshake listener: its
+            engines are those that register on its own socket pair.
         silence_limit_s, send_limit_s, handshake_limit_s: see the module constants; tests shorten them.
         pixel_form: the form in which its engines take media; None to ask each of them.
     """
@@ -108,18 +114,24 @@ class Worker:
         transport: Transport,
         *,
         pixel_form: PixelForm | None = None,
+        siblings: Siblings | None = None,
         silence_limit_s: float = SILENCE_LIMIT_S,
         send_limit_s: float = SEND_LIMIT_S,
         handshake_limit_s: float = HANDSHAKE_MESSAGE_LIMIT_S,
     ) -> None:
         self.spec = spec
-        self.addresses = parse_worker_url(spec.url, handshake=spec.handshake_address)
+        self.siblings = siblings
+        self._pairs = 1 if siblings is None else siblings.pairs
+        self._process = 0 if siblings is None else siblings.index
+        self.addresses = parse_worker_url(spec.url, handshake=spec.handshake_address, pairs=self._pairs)
         self._codec = codec_for(spec.protocol)
         self._transport = transport
         self._send_limit_s = send_limit_s
         self._handshake_limit_s = handshake_limit_s
         self._command_sender, self._command_receiver = trio.open_memory_channel[Command](float("inf"))
-        self._group = Group(spec, self._codec, self._command_sender, self._note_change, silence_limit_s, pixel_form)
+        self._group = Group(
+            spec, self._codec, self._command_sender, self._note_change, silence_limit_s, pixel_form, siblings
+        )
         self._change = trio.Event()
         self._registrations = RegistrationFile(self.addresses.path, spec.protocol)
         self._asking_tasks = trio.Lock()
@@ -249,8 +261,8 @@ class Worker:
 
     @property
     def in_flight(self) -> int:
-        """Requests at its engines now."""
-        return len(self._group.ledger)
+        """Requests at its engines now, of all processes of the gateway."""
+        return sum(map(self._group.selector.in_flight, range(self.spec.engine_count)))
 
     def busy_loads(self) -> list[EngineLoad]:
         """What the engines last said of their load, of those only that have something in flight."""
@@ -297,10 +309,13 @@ class Worker:
         self._change = trio.Event()
 
     def _kept_registrations(self) -> dict[int, EngineInfo]:
-        return {rank: info for rank, info in self._registrations.load().items() if rank < self.spec.engine_count}
+        kept = {rank: info for rank, info in self._registrations.load().items() if rank < self.spec.engine_count}
+        if not self._process:
+            return kept
+        return {rank: replace(info, relayed=info.pairs <= self._process) for rank, info in kept.items()}
 
     def _keep_registrations(self) -> None:
-        if not self._bound:
+        if not self._bound or self._process:
             return
         handshake = self._group.handshake
         engines = {rank: info for rank in handshake.ready_ranks() if (info := handshake.info(rank)) is not None}
@@ -352,7 +367,11 @@ class Worker:
         self._note_change()
 
     @asynccontextmanager
-    async def _bound_sockets(self) -> AsyncIterator[tuple[Link, Link, Link]]:
+    async def _bound_sockets(self) -> AsyncIterator[tuple[Link, Link, Link | None]]:
+        if self._process:
+            async with self._bound_pair() as links_of_pair:
+                yield *links_of_pair, None
+            return
         addresses = self.addresses
         ensure_socket_directory(addresses.input_path)
         lock = SocketPathLock(addresses.path)
@@ -386,27 +405,50 @@ class Worker:
                 link.close()
             if links:
                 # libzmq leaves socket files behind; they are ours to remove while the lock is.
-                remove_stale_socket(addresses.input_path)
-                remove_stale_socket(addresses.output_path)
+                # Those of other processes too, but only in the end: they go on when this one has to bind anew.
+                ending = trio.current_effective_deadline() == float("-inf")
+                for pair in [addresses.pair(index) for index in range(self._pairs if ending else 1)]:
+                    remove_stale_socket(pair.input_path)
+                    remove_stale_socket(pair.output_path)
             lock.release()
 
-    async def _serve(self, input_link: Link, output_link: Link, handshake_link: Link) -> None:
+    @asynccontextmanager
+    async def _bound_pair(self) -> AsyncIterator[tuple[Link, Link]]:
+        """A front's own sockets. The keeper has the lock, and removes their files in the end: a front that outlives its
+        keeper must not take those of the one that came after."""
+        pair = self.addresses.pair(self._process)
+        ensure_socket_directory(pair.input_path)
+        links: list[Link] = []
+        try:
+            remove_stale_socket(pair.input_path)
+            remove_stale_socket(pair.output_path)
+            links.append(self._transport.bind_input(pair.input))
+            links.append(self._transport.bind_output(pair.output))
+            self._bound = True
+            yield links[0], links[1]
+        finally:
+            self._bound = False
+            for link in links:
+                link.close()
+
+    async def _serve(self, input_link: Link, output_link: Link, handshake_link: Link | None) -> None:
         group, codec = self._group, self._codec
         owner = InputOwner(input_link, group, codec, self._command_receiver, self._send_limit_s)
         try:
             async with trio.open_nursery() as nursery:
                 peers = PeerWatch(input_link, group, codec, nursery)
-                listener = HandshakeListener(
-                    self.spec, self.addresses, handshake_link, group, peers, self._note_change, self.wait_change
-                )
                 nursery.start_soon(adopt_engines, group, peers, self.spec.protocol, self._kept_registrations())
-                nursery.start_soon(listener.listen, nursery)
-                nursery.start_soon(listener.take_registrations, input_link, nursery)
-                nursery.start_soon(listener.shed_peers)
-                nursery.start_soon(listener.answer_refused)
-                nursery.start_soon(listener.note_slow_handshake, self._handshake_limit_s)
+                if handshake_link is None:
+                    nursery.start_soon(take_registrations, input_link, group, self.spec, self._pairs)
+                else:
+                    self._start_listening(handshake_link, input_link, peers, nursery)
                 nursery.start_soon(owner.run)
-                nursery.start_soon(dispatch, output_link, group, codec, peers, nursery)
+                relay = self._make_relay()
+                if relay is not None:
+                    nursery.start_soon(relay.run)
+                if not self._process:
+                    nursery.start_soon(self._absent_pairs().run)
+                nursery.start_soon(dispatch, output_link, group, codec, peers, nursery, relay)
                 nursery.start_soon(peers.watch_inputs)
                 nursery.start_soon(peers.watch_outputs, output_link)
                 nursery.start_soon(peers.watch_gone)
@@ -417,6 +459,49 @@ class Worker:
             if trio.current_effective_deadline() == float("-inf"):
                 group.fail_everything(ShuttingDown("the gateway is shutting down"))
             owner.flush_aborts()
+
+    def _absent_pairs(self) -> AbsentPairs:
+        return AbsentPairs(
+            self._transport,
+            self.addresses,
+            self._pairs,
+            self._group,
+            self._codec,
+            self._command_sender,
+            self.wait_change,
+        )
+
+    def _make_relay(self) -> Relay | None:
+        """In the keeper: for engines that know fewer socket pairs than there are."""
+        siblings = self.siblings
+        if siblings is None or siblings.index:
+            return None
+        return Relay(
+            self._transport,
+            self.addresses,
+            siblings.pairs,
+            self._group,
+            self._command_sender,
+            self.wait_change,
+            siblings.stalled,
+        )
+
+    def _start_listening(self, handshake_link: Link, input_link: Link, peers: PeerWatch, nursery: trio.Nursery) -> None:
+        listener = HandshakeListener(
+            self.spec,
+            self.addresses,
+            self._pairs,
+            handshake_link,
+            self._group,
+            peers,
+            self._note_change,
+            self.wait_change,
+        )
+        nursery.start_soon(listener.listen, nursery)
+        nursery.start_soon(listener.take_registrations, input_link, nursery)
+        nursery.start_soon(listener.shed_peers)
+        nursery.start_soon(listener.answer_refused)
+        nursery.start_soon(listener.note_slow_handshake, self._handshake_limit_s)
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:

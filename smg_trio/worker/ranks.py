@@ -46,7 +46,11 @@ class RankSelector:
 
     def score(self, rank: int) -> float:
         """See `rank_score`."""
-        return rank_score(self._in_flight(rank), self._loads[rank])
+        return rank_score(self._in_flight(rank), self.load(rank))
+
+    def in_flight(self, rank: int) -> int:
+        """Requests at the rank that count for its score."""
+        return self._in_flight(rank)
 
     def report(self, rank: int, load: EngineLoad) -> None:
         """A load report replaces the one before as a whole."""

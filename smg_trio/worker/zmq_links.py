@@ -41,6 +41,8 @@ _FIRST_TENSOR = 3
 """After identity, type and payload. Pictures have megabytes: the library's thread reads them where they are."""
 _EVENTS, _POLLIN, _POLLOUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 
+RELAYED_MESSAGES = 10_000
+"""Output messages, one per engine step, that wait for a process that an engine is relayed to: a minute or more."""
 HANDSHAKE_MESSAGE_BYTES = 65_536
 """Longest message on the handshake port, which any process of the host can reach: real ones have some hundred bytes."""
 HANDSHAKE_CONNECTIONS = 256
@@ -135,10 +137,16 @@ class _Poller:
 
 
 class ZmqLink:
-    """One bound ZMQ socket; see `worker.links.Link` for the contract."""
+    """One ZMQ socket; see `worker.links.Link` for the contract."""
 
     def __init__(
-        self, socket: zmq.Socket[bytes], address: str, *, watch_peers: bool, max_peers: int | None = None
+        self,
+        socket: zmq.Socket[bytes],
+        address: str,
+        *,
+        watch_peers: bool,
+        max_peers: int | None = None,
+        connect: bool = False,
     ) -> None:
         self._socket = socket
         self._poller = _Poller(socket)
@@ -155,7 +163,10 @@ class ZmqLink:
             self._monitor = _open_monitor(socket, int(zmq.EVENT_DISCONNECTED) | of_listener)
             self._monitor_poller = _Poller(self._monitor)
         try:
-            _bind(socket, address)
+            if connect:
+                socket.connect(address)
+            else:
+                _bind(socket, address)
         except (OSError, zmq.ZMQError) as error:
             self.close()
             raise OSError(error.errno, f"cannot bind {address}: {os.strerror(error.errno or 0)}") from None
@@ -377,6 +388,18 @@ class ZmqTransport:
         socket = self._context.socket(zmq.PULL)
         socket.set(zmq.RCVHWM, 0)
         return ZmqLink(socket, address, watch_peers=True)
+
+    def dial_input(self, address: str, identity: bytes) -> Link:
+        """DEALER; what it is told waits at the other end, whose pipe is short."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.set(zmq.IDENTITY, identity)
+        return ZmqLink(socket, address, watch_peers=False, connect=True)
+
+    def dial_output(self, address: str) -> Link:
+        """PUSH that holds `RELAYED_MESSAGES` for a process that does not read."""
+        socket = self._context.socket(zmq.PUSH)
+        socket.set(zmq.SNDHWM, RELAYED_MESSAGES)
+        return ZmqLink(socket, address, watch_peers=False, connect=True)
 
 
 @contextlib.contextmanager
