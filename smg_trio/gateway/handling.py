@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING
 
 from smg_trio.api.errors import load_json
@@ -70,7 +70,7 @@ async def handle(gateway: Gateway, route: Route, request: Request) -> Response:
         response.on_end = observer.ended
     if route.metered and context.holder.limits:
         # After the answer, for it is what the headers are about; a refusal says what is left, too.
-        response.headers += gateway.meters.of(context.holder).headers()
+        response.headers += await gateway.sharing.key_headers(gateway.meters, context.holder)
     if route.access is Access.ADMIN and gateway.settings.control_plane_audit_enabled:
         # Refusals as well: who tried is what an audit is read for.
         who = shown(context.key_name) if context.key_name else "anonymous"
@@ -112,7 +112,7 @@ async def _answer(gateway: Gateway, route: Route, request: Request) -> Response:
             gateway.account(context)
     if not (route.metered and context.holder.limits):
         return await _call(gateway, route, request)
-    with gateway.meters.of(context.holder).enter() as slot:
+    with await gateway.sharing.key_slot(gateway.meters, context.holder) as slot:
         context.take(slot)
         return await _call(gateway, route, request)
 
@@ -121,7 +121,7 @@ async def _call(gateway: Gateway, route: Route, request: Request) -> Response:
     """Read the body and call the endpoint."""
     if not route.takes_body:
         request.incoming.skip()
-        return await route.endpoint(gateway, request)
+        return await _endpoint(gateway, route, request)
     coding = coding_of(request.headers)
     try:
         if coding:
@@ -133,7 +133,7 @@ async def _call(gateway: Gateway, route: Route, request: Request) -> Response:
             _check_content_type(request.headers)
         if gateway.hooks is not None and route.metered:
             await _show_hooks(gateway, request)
-        return await route.endpoint(gateway, request)
+        return await _endpoint(gateway, route, request)
     finally:
         request.incoming.release()
 
@@ -149,6 +149,12 @@ async def _show_hooks(gateway: Gateway, request: Request) -> None:
     names = gateway.settings.routing_key_headers
     if routing_key is not None and names:
         request.headers = {**request.headers, names[0]: routing_key}
+
+
+def _endpoint(gateway: Gateway, route: Route, request: Request) -> Awaitable[Response]:
+    if route.managing and gateway.sharing.forwards:
+        return gateway.sharing.forward(route.path, request)
+    return route.endpoint(gateway, request)
 
 
 def _failed(gateway: Gateway, route: Route, request: Request, error: Exception) -> Response:

@@ -73,6 +73,11 @@ class Route:
     failure: Failure = openai_failure
 
     @property
+    def managing(self) -> bool:
+        """About workers or engines as a whole: where there are several processes, one of them answers it for all."""
+        return self.access in (Access.ADMIN, Access.LOOK)
+
+    @property
     def takes_body(self) -> bool:
         """Whether a request's body is read at all."""
         return self.method in _WITH_BODY and not self.public

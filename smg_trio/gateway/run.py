@@ -20,41 +20,33 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
-from uuid import uuid4
 
 import trio
 
-from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, ShuttingDown, SmgError
-from smg_trio.core.workers import WorkerSpec
 from smg_trio.gateway.apps.hot_routes import HotRoutes
 from smg_trio.gateway.apps.metrics_app import MetricsApp
 from smg_trio.gateway.apps.probes_app import ProbesApp
 from smg_trio.gateway.apps.quart_app import make_app
-from smg_trio.gateway.apps.refusals import ServerRefusals
-from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.models.orders import Located, ModelOrder, is_complete, load, locate, order_of_settings
 from smg_trio.gateway.observability.usage_log import UsageLog
 from smg_trio.gateway.plugin_set import PluginSet
+from smg_trio.gateway.role import Listeners, Role, Serving, serve_app
 from smg_trio.gateway.security.credentials import Credentials, open_credentials
 from smg_trio.gateway.security.exposure import exposure_line, exposures
 from smg_trio.gateway.state import Gateway
 from smg_trio.gateway.tasks.keep_running import keep_running
-from smg_trio.history import history_options, open_history
 from smg_trio.history.retention import keep_forgetting
-from smg_trio.http.listener import RunningServer, open_listeners, serve
 from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
 from smg_trio.pipeline.models import ModelCatalog
-from smg_trio.routing.registry import Registry, WorkerTimeouts
-from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of
 from smg_trio.settings.checks import check_settings
 from smg_trio.worker.address_checks import check_worker_addresses
 from smg_trio.worker.zmq_links import open_zmq_transport
 
 if TYPE_CHECKING:
+    from smg_trio.gateway.dashboard.feed import LiveFeed
     from smg_trio.gateway.observability.tracing import Tracing
-    from smg_trio.gateway.security.certificates import Certificate
     from smg_trio.gateway.security.file_watcher import FileWatcher
     from smg_trio.http.asgi import App
     from smg_trio.settings.settings import Settings
@@ -74,20 +66,11 @@ class RunningGateway:
     """What `run_gateway` reports as started; `feed` is None without the live page."""
 
     gateway: Gateway
-    server: RunningServer
-    metrics_server: RunningServer
+    server: Serving
+    metrics_server: Serving
     shutdown: GatewayShutdown
     files: FileWatcher
     feed: LiveFeed | None
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """What a gateway listens on; `probes` may be empty."""
-
-    http: list[trio.SocketListener]
-    metrics: list[trio.SocketListener]
-    probes: list[trio.SocketListener]
 
 
 class GatewayShutdown:
@@ -127,6 +110,7 @@ async def run_gateway(
     plugins: PluginSet | None = None,
     open_transport: Callable[[], AbstractContextManager[Transport]] = open_zmq_transport,
     shutdown: GatewayShutdown | None = None,
+    role: Role | None = None,
     watch_signals: bool = False,
     task_status: trio.TaskStatus[RunningGateway] = trio.TASK_STATUS_IGNORED,
 ) -> int:
@@ -137,6 +121,7 @@ async def run_gateway(
         plugins: what the settings name, if that has been loaded.
         open_transport: for the workers' sockets; closed when all of them are.
         shutdown: how the caller ends it, beside signals.
+        role: which of a gateway's processes this is; the only one if not given.
         watch_signals: whether SIGTERM and SIGINT end it, and SIGHUP has it read keys and certificate again.
         task_status: started once it listens.
 
@@ -146,33 +131,25 @@ async def run_gateway(
     check_settings(settings)
     check_worker_addresses(settings)
     plugins = plugins or PluginSet(settings)
-    shutdown = shutdown or GatewayShutdown()
+    shutdown, role = shutdown or GatewayShutdown(), role or Role()
     credentials = await open_credentials(settings, plugins)
     async with _tracing(settings) as tracing, _usage_log(settings) as usage_log:
         order = order_of_settings(settings)
         catalog = ModelCatalog()
         located = await _load_from_disk(order, catalog, plugins)
-        listeners = await open_listeners(settings.host, settings.port)
-        metrics_listeners = await open_listeners(settings.prometheus_host, settings.prometheus_port)
-        probe_port = settings.health_check_port
-        probe_listeners = await open_listeners(settings.host, probe_port) if probe_port else []
-        timeouts = WorkerTimeouts(
-            settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
-        )
-        async with open_history(settings.history_backend, history_options(settings)) as history:
+        sockets = await role.open_listeners(settings)
+        async with role.open_history(settings) as history:
             with open_transport() as transport:
-                form, policy = pixel_form_of(settings), policy_of(settings, plugin=plugins.policy)
-                registry = Registry(transport, policy, timeouts, rules_of(settings), pixel_form=form)
-                gateway = Gateway(settings, registry, catalog, history, credentials, plugins, tracing, usage_log)
+                registry = role.registry(settings, transport, plugins)
+                gateway = Gateway(settings, registry, catalog, history, credentials, plugins, role, tracing, usage_log)
                 if order is not None and located is not None:
                     gateway.loads.begin(order, located, shutdown.fail)
                 async with trio.open_nursery() as workers:
                     await workers.start(registry.run)
-                    await _add_workers(gateway)
-                    sockets = Listeners(listeners, metrics_listeners, probe_listeners)
-                    await _serve(gateway, credentials, sockets, shutdown, watch_signals, task_status)
+                    await role.add_workers(gateway)
+                    await _serve(gateway, role, credentials, sockets, shutdown, watch_signals, task_status)
                     workers.cancel_scope.cancel()
-    logger.info("gateway ended")
+    logger.log(_level(role), "gateway ended")
     if shutdown.failure is not None:
         raise shutdown.failure
     return 0 if shutdown.clean else 1
@@ -225,43 +202,9 @@ async def _usage_log(settings: Settings) -> AsyncIterator[UsageLog | None]:
         await log.finish()
 
 
-async def _add_workers(gateway: Gateway) -> None:
-    settings = gateway.settings
-    if settings.disable_health_check:
-        for url in settings.worker_urls:
-            logger.warning(
-                "Ignoring disabled health checks for ZMQ worker %s: the ZMQ probe is a local liveness check and the "
-                "only path that reconnects a restarted engine, so it stays enabled",
-                url,
-            )
-    if settings.policy == "cache_aware":
-        logger.info("cache_aware: the ZMQ transport has no KV-event stream, so prefixes are counted as they are sent")
-    if not settings.worker_urls:
-        return
-    if settings.backend is None:
-        logger.warning(
-            "runtime_type unspecified for ZMQ worker; defaulting to vLLM EngineCore. A TokenSpeed engine must declare "
-            "its runtime to speak the correct wire protocol: --backend tokenspeed"
-        )
-    own = gateway.own_model
-    assert own is not None, "check_settings has seen that workers have a model"
-    known = gateway.catalog.awaited(own) is None
-    for url in settings.worker_urls:
-        await gateway.registry.add(
-            WorkerSpec(
-                worker_id=str(uuid4()),
-                url=url,
-                model_id=own,
-                protocol=EngineProtocol(settings.backend or "vllm"),
-                engine_count=settings.zmq_engine_count,
-                handshake_address=settings.zmq_handshake_address,
-                vocab_size=gateway.catalog.find(own).text.vocab_size if known else None,
-            )
-        )
-
-
 async def _serve(
     gateway: Gateway,
+    role: Role,
     credentials: Credentials,
     sockets: Listeners,
     shutdown: GatewayShutdown,
@@ -270,7 +213,7 @@ async def _serve(
 ) -> None:
     settings = gateway.settings
     limits = ServerLimits(max_body_bytes=settings.max_payload_size, min_body_rate=settings.min_body_rate)
-    feed = LiveFeed(gateway) if settings.dashboard else None
+    feed = role.feed(gateway) if settings.dashboard else None
     app = HotRoutes(gateway, cast("App", make_app(gateway, feed)))
     http_end, metrics_end, probes_end = Shutdown(), Shutdown(), Shutdown()
     async with trio.open_nursery() as serving:
@@ -281,25 +224,23 @@ async def _serve(
         if watch_signals:
             await serving.start(_watch_signals, shutdown)
             if credentials.files.follows:
-                await serving.start(credentials.files.read_on_hangup)
-        metrics_server: RunningServer = await serving.start(
-            _serve_one, gateway, MetricsApp(gateway), sockets.metrics, ServerLimits(), metrics_end, None
+                await serving.start(credentials.files.read_on_hangup, role.hangup)
+        serving.start_soon(role.run, gateway)
+        metrics_server: Serving = await serving.start(
+            serve_app, gateway, MetricsApp(gateway), sockets.metrics, ServerLimits(), metrics_end
         )
         if sockets.probes:
-            probes: RunningServer = await serving.start(
-                _serve_one, gateway, ProbesApp(gateway), sockets.probes, ServerLimits(), probes_end, None
+            probes: Serving = await serving.start(
+                serve_app, gateway, ProbesApp(gateway), sockets.probes, ServerLimits(), probes_end
             )
             logger.info("probes on %s", ", ".join(f"{host}:{port}" for host, port in probes.addresses))
         async with trio.open_nursery() as http:
-            server: RunningServer = await http.start(
-                _serve_one, gateway, app, sockets.http, limits, http_end, credentials.certificate
+            server: Serving = await http.start(
+                role.serve, gateway, app, sockets.http, limits, http_end, credentials.certificate
             )
             gateway.metrics.follow_server(server.statistics)
-            level = logging.WARNING if exposures(settings, credentials.keys) else logging.INFO
-            logger.log(level, "%s", exposure_line(settings, credentials.keys))
-            scheme = "" if credentials.certificate is None else "https://"
-            logger.info("listening on %s", ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses))
-            logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
+            if role.announces:
+                _announce(settings, credentials, server, metrics_server)
             task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, credentials.files, feed))
             http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
             serving.start_soon(_cut_when_told, shutdown, http_end)
@@ -336,28 +277,16 @@ def _keep_up(serving: trio.Nursery, gateway: Gateway, credentials: Credentials, 
         serving.start_soon(keep_running, name, run)
 
 
-async def _serve_one(
-    gateway: Gateway,
-    app: App,
-    listeners: list[trio.SocketListener],
-    limits: ServerLimits,
-    end: Shutdown,
-    certificate: Certificate | None,
-    *,
-    task_status: trio.TaskStatus[RunningServer],
-) -> None:
-    context = None if certificate is None else certificate.context
-    refusals = ServerRefusals(gateway)
-    await serve(
-        app,
-        listeners,
-        limits=limits,
-        shutdown=end,
-        ssl_context=context,
-        answer_fault=refusals.answer,
-        on_fault=refusals.note,
-        task_status=task_status,
-    )
+def _announce(settings: Settings, credentials: Credentials, server: Serving, metrics_server: Serving) -> None:
+    level = logging.WARNING if exposures(settings, credentials.keys) else logging.INFO
+    logger.log(level, "%s", exposure_line(settings, credentials.keys))
+    scheme = "" if credentials.certificate is None else "https://"
+    logger.info("listening on %s", ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses))
+    logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
+
+
+def _level(role: Role) -> int:
+    return logging.INFO if role.announces else logging.DEBUG
 
 
 async def _watch_signals(shutdown: GatewayShutdown, *, task_status: trio.TaskStatus[None]) -> None:
@@ -374,7 +303,7 @@ async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shut
     grace_s = gateway.settings.shutdown_grace_period_secs
     deadline = trio.current_time() + grace_s
     with trio.move_on_at(deadline):
-        with trio.move_on_after(min(_SETTLE_S, grace_s / 2)):
+        with trio.move_on_after(min(_SETTLE_S, grace_s / 2) if gateway.sharing.settles else 0):
             await gateway.wait_no_answers()
         # Answers that have been generated are still being sent: slow readers too have until the deadline.
         http_end.begin(deadline + _CUT_AFTER_S - trio.current_time())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -29,7 +28,6 @@ from smg_trio.gateway.response_ids import ResponseIds
 from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.origins import OriginPolicy
-from smg_trio.gateway.tasks.background import BackgroundTasks
 from smg_trio.gateway.tasks.deadlines import DeadlineQueue
 from smg_trio.media.processor import MediaProcessor
 from smg_trio.media.reader import MediaReader
@@ -37,7 +35,7 @@ from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.media import MediaPreparer, WantedMedia
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.prepare import Preparer
-from smg_trio.routing.rules import admission_queue_of, retry_schedule_of, routing_key_of
+from smg_trio.routing.rules import retry_schedule_of, routing_key_of
 from smg_trio.settings.checks import bucket_bounds
 
 if TYPE_CHECKING:
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from smg_trio.gateway.request_context import RequestContext
     from smg_trio.gateway.security.credentials import Credentials
     from smg_trio.gateway.security.key_ring import Access, KeyHolder
+    from smg_trio.gateway.sharing import Sharing
     from smg_trio.history.base import HistoryStore
     from smg_trio.pipeline.models import ModelCatalog, ServedModel
     from smg_trio.routing.registry import Registry
@@ -76,6 +75,7 @@ class Gateway:
     """One gateway process.
 
     Attributes:
+        sharing: what it shares with other processes, if there are several.
         keys: that clients may come with.
         auth: looks at what is no key; None where nothing does.
         plugins: that settings and workers name.
@@ -108,9 +108,11 @@ class Gateway:
         history: HistoryStore | None,
         credentials: Credentials,
         plugins: PluginSet,
+        sharing: Sharing,
         tracing: Tracing | None = None,
         usage_log: UsageLog | None = None,
     ) -> None:
+        self.sharing = sharing
         self.settings = settings
         self.keys = credentials.keys
         self.plugins = plugins
@@ -134,7 +136,7 @@ class Gateway:
         self.loads = ModelLoads(catalog, registry, settings, plugins)
         registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
-        self.background = BackgroundTasks()
+        self.background = sharing.background()
         self.response_ids = ResponseIds()
         encodings = EncodingCache(settings.tokenizer_cache_l1_max_memory)
         self.limits = RequestLimits(
@@ -142,7 +144,7 @@ class Gateway:
         )
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
-        self.admission = admission_queue_of(settings, os.cpu_count() or 1)
+        self.admission = sharing.admission(settings)
         self.in_flight: dict[InFlightGeneration, None] = {}
         self.metrics = self._make_metrics(encodings)
         self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
@@ -277,6 +279,7 @@ class Gateway:
             worker.spec.model_id
             for worker in workers
             if self.registry.snapshot(worker.spec.worker_id).state is WorkerState.READY
+            and not self.sharing.worker_ready(worker.spec)
         ]
         awaited = {model.model_id: model for model in self.catalog.all_awaited()}
         reason = detail = ""
@@ -291,6 +294,8 @@ class Gateway:
     def worker_snapshot(self, worker_id: str) -> WorkerSnapshot:
         """A worker as it is now; its reason also says what its model waits for. Raises NotFound."""
         seen = self.registry.snapshot(worker_id)
+        if seen.state is WorkerState.READY and (waits := self.sharing.worker_ready(seen.spec)):
+            seen = replace(seen, state=WorkerState.NOT_READY, reason=waits)
         awaited = self.catalog.awaited(seen.spec.model_id)
         if awaited is None:
             return seen

@@ -17,7 +17,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -118,6 +118,22 @@ def _bind_error(host: str, port: int, error: OSError) -> ConfigError:
     return ConfigError("--host", f"cannot listen on {host!r} port {port}: {os.strerror(error.errno or 0)}.")
 
 
+class Turns(Protocol):
+    """Says when this process may take a connection, where several accept from the same listening sockets."""
+
+    async def wait(self) -> None:
+        """Return when it is this process's turn, or nobody else takes one; a moment at most."""
+        ...
+
+    def count(self, connections: int) -> None:
+        """So many connections are open here now."""
+        ...
+
+    def accepting(self, on: bool) -> None:
+        """Whether this process takes connections from now on."""
+        ...
+
+
 class RunningServer:
     """What `serve` reports as started: where it listens, and its counts."""
 
@@ -144,6 +160,7 @@ async def serve(
     ssl_context: SslContext | None = None,
     answer_fault: AnswerFault = plain_answer,
     on_fault: OnFault = tell_nobody,
+    turns: Turns | None = None,
     task_status: trio.TaskStatus[RunningServer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves ``app`` (ASGI 3, without lifespan) until ``shutdown`` has run its course.
@@ -156,12 +173,13 @@ async def serve(
         ssl_context: serve TLS; asked for each connection, so that it may change.
         answer_fault: makes the answer to what goes wrong before the app has a request, or where it does not answer.
         on_fault: told of each such answer.
+        turns: the other processes that accept from these listeners, if there are any.
         task_status: started with a `RunningServer`.
 
     Cancellation closes every socket immediately; requests in flight are cancelled.
     """
     shutdown = shutdown or Shutdown()
-    server = _Server(app, limits or ServerLimits(), ssl_context, FaultAnswers(answer_fault, on_fault))
+    server = _Server(app, limits or ServerLimits(), ssl_context, FaultAnswers(answer_fault, on_fault), turns)
     names = [address_of(listener.socket.getsockname()) for listener in listeners]
     running = RunningServer(server, [name for name in names if name is not None])
     try:
@@ -176,8 +194,13 @@ async def serve(
 class _Server:
     """The state all connections of one `serve` share."""
 
-    def __init__(self, app: App, limits: ServerLimits, tls: SslContext | None, faults: FaultAnswers) -> None:
+    def __init__(
+        self, app: App, limits: ServerLimits, tls: SslContext | None, faults: FaultAnswers, turns: Turns | None
+    ) -> None:
         self.limits = limits
+        self.turns = turns
+        # One at a time where others accept too: a burst is theirs as well.
+        self.batch = _ACCEPT_BATCH if turns is None else 1
         self.tls = tls
         self.faults = faults
         self.links: set[ClientConnection] = set()
@@ -220,9 +243,13 @@ class _Server:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
                         accepting.start_soon(self._accept_from, listener, connections)
+                    if self.turns is not None:
+                        self.turns.accepting(True)
                     task_status.started(running)
                     await shutdown.wait_draining()
                     accepting.cancel_scope.cancel()
+                if self.turns is not None:
+                    self.turns.accepting(False)
                 await self._drain()
             watchers.cancel_scope.cancel()
 
@@ -249,6 +276,8 @@ class _Server:
         try:
             while True:
                 await trio.lowlevel.wait_readable(plain)
+                if self.turns is not None:
+                    await self.turns.wait()
                 await self._accept_batch(plain, connections)
         finally:
             # Clients whose handshake the kernel has already finished are not turned away.
@@ -259,7 +288,7 @@ class _Server:
 
     async def _accept_batch(self, plain: socket.socket, connections: trio.Nursery) -> None:
         # One wake-up for a burst of clients, but not for all of a flood: requests in progress get their turn.
-        for _ in range(_ACCEPT_BATCH):
+        for _ in range(self.batch):
             try:
                 if not self._accept_one(plain, connections):
                     return  # no task waits any more
@@ -300,6 +329,8 @@ class _Server:
         self.accepted += 1
         link = ClientConnection(sock, address_of(peer), address_of(sock.getsockname()))
         self.links.add(link)
+        if self.turns is not None:
+            self.turns.count(len(self.links))
         connections.start_soon(self._run_link, link)
         return True
 
@@ -331,6 +362,8 @@ class _Server:
             LOGGER.exception("connection from %s failed", link.client)
         finally:
             self.links.discard(link)
+            if self.turns is not None:
+                self.turns.count(len(self.links))
             link.close()
 
     async def _speak(self, link: ClientConnection) -> None:

@@ -127,6 +127,10 @@ class ModelCatalog:
         """The model with the adapter of that name, if there is one."""
         return self._adapted.get(name)
 
+    def adapters(self) -> list[ServedModel]:
+        """Every model with an adapter."""
+        return list(self._adapted.values())
+
     def remove_adapter(self, name: str) -> None:
         """Offer it no more; requests that have begun go on."""
         self._adapted.pop(name, None)

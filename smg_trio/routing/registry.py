@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from smg_trio.routing.lease import Lease
     from smg_trio.routing.policies.base import PolicyStatistics
     from smg_trio.worker.links import Transport
+    from smg_trio.worker.siblings import Siblings
 
 logger = logging.getLogger("smg_trio.routing")
 
@@ -63,8 +64,10 @@ class Registry:
         timeouts: limits of every worker.
         rules: breaker, overload protection, health thresholds, draining.
         pixel_form: the form in which all engines take media; None to ask each of them.
+        siblings: a worker's part in a gateway of several processes. May raise ConfigError.
 
     Attributes:
+        changed: called when there is another worker, one less, or one was told something else or changed its state.
         model_unused: called with a model's id when its last worker is gone, or was refused.
     """
 
@@ -76,7 +79,9 @@ class Registry:
         rules: RoutingRules | None = None,
         *,
         pixel_form: PixelForm | None = None,
+        siblings: Callable[[WorkerSpec], Siblings | None] = lambda spec: None,
     ) -> None:
+        self._siblings = siblings
         self._transport = transport
         self._pixel_form = pixel_form
         self._timeouts = timeouts or WorkerTimeouts()
@@ -87,6 +92,7 @@ class Registry:
         self._closing: set[Entry] = set()
         self._nursery: trio.Nursery | None = None
         self.model_unused: Callable[[str], None] = lambda model: None
+        self.changed: Callable[[], None] = lambda: None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the workers' nursery open until cancelled; then every worker aborts, closes and unlinks."""
@@ -106,6 +112,7 @@ class Registry:
         worker = Worker(
             spec,
             self._transport,
+            siblings=self._siblings(spec),
             silence_limit_s=self._timeouts.silence_limit_s,
             send_limit_s=self._timeouts.send_limit_s,
             handshake_limit_s=self._timeouts.handshake_limit_s,
@@ -120,6 +127,7 @@ class Registry:
         except BaseException:
             self._roster.entries.pop(spec.worker_id, None)
             raise
+        self.changed()
         return worker
 
     async def _wait_closed(self, worker: Worker) -> None:
@@ -234,6 +242,7 @@ class Registry:
         """Tell a living worker what has changed; its connection stays. Raises NotFound."""
         entry = self._entry(worker_id)
         entry.update(patch.applied(entry.worker.spec))
+        self.changed()
 
     async def replace(self, spec: WorkerSpec) -> None:
         """Tell a worker everything anew, by its id.
@@ -247,6 +256,7 @@ class Registry:
         entry = self._entry(spec.worker_id)
         if entry.same_identity(spec):
             entry.update(spec)
+            self.changed()
             return
         self._end(entry)
         application = PendingWorker(
@@ -281,6 +291,7 @@ class Registry:
         entry.worker.fail_everything(EngineDead("the worker has been removed"))
         self._closing.add(entry)
         entry.scope.cancel()
+        self.changed()
 
     def _look_for_use(self, model: str) -> None:
         wanted = any(one.model_id == model and one.state is WorkerState.PENDING for one in self.applications())
@@ -300,11 +311,19 @@ class Registry:
             return
         entry = self._entry(worker_id)
         limit_s = entry.drain_limit_s()
-        if not entry.leases or limit_s <= 0:
+        if not entry.load() or limit_s <= 0:
             self.remove(worker_id)
-        elif entry.lifecycle.drain():
-            entry.worker.start_draining()
+        elif self.stop_using(worker_id):
             self._nursery.start_soon(self._remove_when_idle, entry, limit_s)
+
+    def stop_using(self, worker_id: str) -> bool:
+        """Give a worker no new requests; False if it has been told before. Raises NotFound."""
+        entry = self._entry(worker_id)
+        if not entry.lifecycle.drain():
+            return False
+        entry.worker.start_draining()
+        self.changed()
+        return True
 
     def _withdraw(self, worker_id: str) -> bool:
         job = self._jobs.get(worker_id)
@@ -316,8 +335,8 @@ class Registry:
         with trio.move_on_after(limit_s):
             await entry.wait_idle()
         worker_id = entry.worker.spec.worker_id
-        if entry.leases:
-            logger.warning("worker %s is removed with %d answers in flight", entry.worker.spec.url, entry.leases)
+        if entry.load():
+            logger.warning("worker %s is removed with %d answers in flight", entry.worker.spec.url, entry.load())
         if self._roster.entries.get(worker_id) is entry:
             try:
                 self.remove(worker_id)
@@ -355,6 +374,7 @@ class Registry:
         if state is WorkerState.FAILED and probe_due and self._rules.remove_failed:
             logger.warning("removing worker %s: %s", url, entry.reason())
             self.remove(worker_id)
+        self.changed()
         return state
 
     # ---- what there is --------------------------------------------------------------------------------
@@ -466,9 +486,15 @@ class Registry:
         return frozenset(forms)
 
     def load(self, worker_id: str) -> int:
-        """Open leases on the worker; 0 if there is no such worker."""
+        """Open leases on the worker, of all processes; 0 if there is no such worker."""
         entry = self._roster.entries.get(worker_id)
-        return 0 if entry is None else entry.leases
+        return 0 if entry is None else entry.load()
+
+    async def wait_ended(self, url: str) -> None:
+        """Wait until a removed worker with that URL has closed its sockets."""
+        for entry in list(self._closing):
+            if entry.worker.spec.url == url:
+                await entry.ended.wait()
 
     def selections(self, worker_id: str) -> int:
         """How often the worker has been chosen."""

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from smg_trio.worker.nursery import Worker
 
 
+_LOOK_AGAIN_S = 0.05
+
+
 class Entry:
     """One worker in the roster.
 
     Attributes:
-        leases: open leases.
+        leases: open leases of this process.
         selections: leases so far.
         errors: code of an engine's fault → how many leases ended with it.
         scope: cancelling it ends the worker; `ended` is set when its sockets are closed.
@@ -42,6 +45,7 @@ class Entry:
         self.lifecycle = Lifecycle()
         self.breaker: Breaker | None = None
         self.leases = 0
+        self._cells = None if worker.siblings is None else worker.siblings.cells
         self.selections = 0
         self.errors: Counter[str] = Counter()
         self.scope = trio.CancelScope()
@@ -118,12 +122,16 @@ class Entry:
         """Count a request in."""
         self.leases += 1
         self.selections += 1
+        if self._cells is not None:
+            self._cells.set_leases(self.leases)
         breaker = self.breaker
         ticket = 0 if breaker is None else breaker.begins(now)
         return Lease(self.worker, partial(self._close_lease, breaker, ticket))
 
     def _close_lease(self, breaker: Breaker | None, ticket: int, verdict: Verdict) -> None:
         self.leases -= 1
+        if self._cells is not None:
+            self._cells.set_leases(self.leases)
         if isinstance(verdict, EngineFault):
             self.errors[verdict.code] += 1
         if not self.leases and self._idle is not None:
@@ -132,8 +140,15 @@ class Entry:
         if breaker is not None:
             breaker.ends(ticket, _judge(verdict), trio.current_time())
 
+    def load(self) -> int:
+        """Open leases of all processes of the gateway."""
+        return self.leases if self._cells is None else self._cells.leases()
+
     async def wait_idle(self) -> None:
-        """Wait until no lease is open."""
+        """Wait until no lease is open, in any process."""
+        while self._cells is not None and self.load():  # noqa: ASYNC110
+            # Nothing wakes this process when another one's last answer has ended.
+            await trio.sleep(_LOOK_AGAIN_S)
         while self.leases:
             if self._idle is None:
                 self._idle = trio.Event()

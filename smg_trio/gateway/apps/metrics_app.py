@@ -37,5 +37,5 @@ class MetricsApp:
             return
         request_id = request_id_of(headers, self._gateway.settings.request_id_headers)[0]
         named = [("content-type", CONTENT_TYPE_LATEST), ("x-request-id", request_id)]
-        body = self._gateway.metrics.exposition()
+        body = await self._gateway.sharing.exposition(self._gateway.metrics.exposition())
         await send_whole(send, Response(200, body, named), body, [])

@@ -57,6 +57,7 @@ class LiveFeed:
         self.interval_s = interval_s
         self._news = trio.Event()
         self._watched = trio.Event()
+        self._unwatched = trio.Event()
         self._end = trio.Event()
         self.snapshot = ""
         self.sequence = 0
@@ -80,6 +81,12 @@ class LiveFeed:
             self.watchers -= 1
             if not self.watchers:
                 self._watched = trio.Event()
+                self._unwatched.set()
+                self._unwatched = trio.Event()
+
+    async def watchers_gone(self) -> None:
+        """Wait until the last watcher has left."""
+        await self._unwatched.wait()
 
     async def published(self) -> None:
         """Wait for the next snapshot, or the end."""

@@ -42,6 +42,7 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
     with ExitStack() as held:
         held.enter_context(gateway.response_ids.claim(response_id))
         if asked.request_id is not None:
+            held.callback(await gateway.sharing.claim_response(response_id))
             await _refuse_kept(gateway, response_id)
         run = await ResponsesRun.prepare(
             gateway,
@@ -100,7 +101,7 @@ async def _in_background(gateway: Gateway, context: RequestContext, run: Respons
         with until_its_end:
             await run.run_in_background(fold)
 
-    gateway.background.start(run.response_id, answer)
+    gateway.background.start(run.response_id, answer, owner=run.owner)
     return json_response(response_body(StoredResponse(response_id=run.response_id, value=queued)))
 
 
@@ -112,7 +113,7 @@ async def get_response(gateway: Gateway, request: Request) -> Response:
 async def cancel_response(gateway: Gateway, request: Request) -> Response:
     """Cancel a response in the background; its engine requests are aborted, if this gateway has sent them."""
     response = cancelled(await _kept(gateway, request))
-    gateway.background.cancel(response.response_id)
+    await gateway.background.end(response.response_id)
     if not await needs_history(gateway).update_response(response):
         response = await _kept(gateway, request)  # it has ended, perhaps only just
     return json_response(response_body(response))
@@ -121,7 +122,7 @@ async def cancel_response(gateway: Gateway, request: Request) -> Response:
 async def delete_response(gateway: Gateway, request: Request) -> Response:
     """Delete a stored response; one that is still being generated is cancelled."""
     response = await _kept(gateway, request)
-    gateway.background.cancel(response.response_id)
+    await gateway.background.end(response.response_id)
     await needs_history(gateway).delete_response(response.response_id, response.owner)
     return json_response(response_deleted_body(response.response_id))
 

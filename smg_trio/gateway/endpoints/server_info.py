@@ -31,7 +31,7 @@ async def ping(gateway: Gateway, request: Request) -> Response:
 
 async def server_load(gateway: Gateway, request: Request) -> Response:
     """Number of generations in progress."""
-    return json_response(server_load_body(gateway.answers))
+    return json_response(server_load_body(gateway.sharing.answers(gateway.answers)))
 
 
 async def loads(gateway: Gateway, request: Request) -> Response:

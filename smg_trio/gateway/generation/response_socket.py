@@ -135,7 +135,7 @@ class ResponseSocket:
         if not holder.limits:
             await self._answer(message, context)
             return
-        with self._gateway.meters.of(holder).enter() as slot:
+        with await self._gateway.sharing.key_slot(self._gateway.meters, holder) as slot:
             context.take(slot)
             await self._answer(message, context)
 

@@ -122,6 +122,11 @@ class ResponsesRun:
         run._started, run._routing_key, run._owner = started, routing_key, owner
         return run
 
+    @property
+    def owner(self) -> str:
+        """Identity of the key holder whose response it is."""
+        return self._owner
+
     def check_budget(self) -> None:
         """Raises BudgetExceeded, as `begin` would."""
         self._context.check_budget(self._answer())

@@ -37,20 +37,27 @@ _COLOURS: Final = {"DEBUG": "\x1b[2m", "INFO": "\x1b[32m", "WARN": "\x1b[33m", "
 
 
 def set_up_logging(
-    level: str, *, as_json: bool = False, directory: str | None = None, stream: TextIO | None = None
+    level: str,
+    *,
+    as_json: bool = False,
+    directory: str | None = None,
+    stream: TextIO | None = None,
+    process: int | None = None,
 ) -> None:
     """Send all log lines to `stream` (stderr) and, if `directory` is given, to a rotated file in it.
 
     Replaces what was set up before. `level` is that of this package; of other libraries nothing below warnings is
-    written. Raises ConfigError if the file cannot be written.
+    written. `process`: which of a gateway's processes this is; each line says so, and a front has a file of its own.
+
+    Raises ConfigError if the file cannot be written.
     """
     out = sys.stderr if stream is None else stream
     coloured = not as_json and out.isatty() and not os.environ.get("NO_COLOR")
     handlers: list[logging.Handler] = [_StreamHandler(out)]
-    handlers[0].setFormatter(JsonFormatter() if as_json else HumanFormatter(coloured=coloured))
+    handlers[0].setFormatter(JsonFormatter(process) if as_json else HumanFormatter(process, coloured=coloured))
     if directory is not None:
-        handlers.append(_open_file(Path(directory)))
-        handlers[1].setFormatter(JsonFormatter() if as_json else HumanFormatter())
+        handlers.append(_open_file(Path(directory), process))
+        handlers[1].setFormatter(JsonFormatter(process) if as_json else HumanFormatter(process))
     # No line shows them, and they are looked up for every record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # Other libraries' chatter is not ours to vouch for: it may quote what passes through.
@@ -58,10 +65,11 @@ def set_up_logging(
     logging.getLogger("smg_trio").setLevel(LEVELS[level])
 
 
-def _open_file(directory: Path) -> RotatingFile:
+def _open_file(directory: Path, process: int | None) -> RotatingFile:
+    name = Path(FILE_NAME)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return RotatingFile(directory / FILE_NAME)
+        return RotatingFile(directory / (f"{name.stem}-{process}{name.suffix}" if process else name))
     except OSError as error:
         raise ConfigError(
             "--log-dir", f"cannot write {error.filename}: {error.strerror}.", "Name a directory this user may write to."
@@ -163,8 +171,9 @@ class _Clock:
 class HumanFormatter(logging.Formatter):
     """``2026-01-31 12:00:00.123 INFO smg_trio.gateway: listening on … [request-id]``."""
 
-    def __init__(self, *, coloured: bool = False) -> None:
+    def __init__(self, process: int | None = None, *, coloured: bool = False) -> None:
         super().__init__()
+        self._process = "" if process is None else f" process={process}"
         self._clock = _Clock("%Y-%m-%d %H:%M:%S", utc=False)
         self._coloured = coloured
 
@@ -180,6 +189,7 @@ class HumanFormatter(logging.Formatter):
         about, request = worker.get(), request_id.get()
         if about and about not in message:
             message += f" worker={shown(about)}"
+        message += self._process
         if trace := trace_id.get():
             message += f" trace_id={trace}"
         if request:
@@ -197,8 +207,9 @@ class JsonFormatter(logging.Formatter):
     Put together by hand: the library's encoder takes twice as long.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: int | None = None) -> None:
         super().__init__()
+        self._process = "" if process is None else f', "process": {process}'
         self._clock = _Clock("%Y-%m-%dT%H:%M:%S", utc=True)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -209,6 +220,7 @@ class JsonFormatter(logging.Formatter):
             f'{{"timestamp": "{stamp}", "level": {quoted(level)}, "logger": {quoted(record.name)}, '
             f'"message": {quoted(record.getMessage())}'
         )
+        line += self._process
         fields = record.__dict__.get("fields")
         if request := request_id.get():
             line += f', "request_id": {quoted(request)}'

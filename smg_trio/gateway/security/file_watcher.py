@@ -106,9 +106,12 @@ class FileWatcher:
         else:
             logger.info("%s reloaded", one.what)
 
-    async def read_on_hangup(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Read everything at each SIGHUP, which then does not end the process, until cancelled."""
+    async def read_on_hangup(
+        self, tell: Callable[[], None] = lambda: None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Read everything, and call `tell`, at each SIGHUP, which then does not end the process, until cancelled."""
         with trio.open_signal_receiver(signal.SIGHUP) as signals:
             task_status.started()
             async for _ in signals:
+                tell()
                 await self.read_all()

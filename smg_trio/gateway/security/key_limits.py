@@ -51,7 +51,7 @@ class KeySlot:
         """Let go."""
         self._held -= 1
         if not self._held:
-            self._meter.in_flight -= 1
+            self._meter.give_back()
 
     def __enter__(self) -> KeySlot:
         return self
@@ -109,6 +109,10 @@ class KeyMeter:
             raise self._refusal(what, bucket.wait_s(1, now))
         self.in_flight += 1
         return KeySlot(self)
+
+    def give_back(self) -> None:
+        """A slot is free again."""
+        self.in_flight -= 1
 
     def _refusal(self, what: str, wait_s: float) -> RateLimited:
         whose = f" for key {self.holder.name}" if self.holder.name else ""

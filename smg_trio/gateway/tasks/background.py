@@ -30,8 +30,11 @@ class BackgroundTasks:
             task_status.started()
             await trio.sleep_forever()
 
-    def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Start a task, which `cancel` knows by `name` from now on. Raises Conflict while another one has the name."""
+    def start(self, name: str, work: Callable[[], Awaitable[None]], *, owner: str = "") -> None:
+        """Start a task, which `cancel` knows by `name` from now on. Raises Conflict while another one has the name.
+
+        ``owner``: whose it is, in case that this process ends and another one has to say so.
+        """
         assert self._nursery is not None, "tasks are started while the gateway runs"
         if name in self._scopes:
             raise Conflict(f"A background task named '{name}' is running.")
@@ -48,8 +51,12 @@ class BackgroundTasks:
         finally:
             self._scopes.pop(name, None)
 
+    async def end(self, name: str) -> bool:
+        """Cancel a task, in whichever process of the gateway it runs; False if none of that name does."""
+        return self.cancel(name)
+
     def cancel(self, name: str) -> bool:
-        """Cancel a task; False if none of that name runs."""
+        """Cancel a task of this process; False if none of that name runs."""
         scope = self._scopes.get(name)
         if scope is None:
             return False
