@@ -294,15 +294,16 @@ def _launch(parsed: argparse.Namespace) -> int:
 
     import trio
 
-    from smg_trio.gateway.run import run_gateway
+    from smg_trio.gateway.garbage_collector import calm_garbage_collector
+    from smg_trio.processes.run import run_processes
 
     layers, warnings = _read_layers(parsed.config)
     effective = merged(defaults(), layers, layer_of_flags(vars(parsed)))
     settings = _checked(effective)
     _set_up_logging(settings, [*warnings, *notes_on(given_smg_flags(parsed))])
     plugins = _load_plugins(settings, effective)
-    _calm_garbage_collector()
-    return trio.run(functools.partial(run_gateway, settings, plugins=plugins, watch_signals=True))
+    calm_garbage_collector()
+    return trio.run(functools.partial(run_processes, settings, plugins=plugins, watch_signals=True))
 
 
 def _load_plugins(settings: Settings, layers: Layer) -> PluginSet:
@@ -383,9 +384,10 @@ def _doctor(parsed: argparse.Namespace) -> int:
 def _serve(parsed: argparse.Namespace) -> int:
     import trio
 
-    from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
+    from smg_trio.gateway.run import GatewayShutdown, RunningGateway
     from smg_trio.launcher.serve import plan_serve, run_serve
     from smg_trio.launcher.serve_options import ignored_by_serve, parse_serve
+    from smg_trio.processes.run import run_processes
 
     serve = parse_serve(parsed.words, os.environ)
     layers, warnings = _read_layers(serve.config)
@@ -404,23 +406,9 @@ def _serve(parsed: argparse.Namespace) -> int:
             self._tell(value.gateway.registry.workers())
 
     async def gateway(settings: Settings, started: Callable[[Sequence[WatchedWorker]], None]) -> int:
-        return await run_gateway(settings, shutdown=shutdown, task_status=Started(started))
+        return await run_processes(settings, shutdown=shutdown, task_status=Started(started))
 
     return trio.run(run_serve, plan, gateway, shutdown.ask)
-
-
-def _calm_garbage_collector() -> None:
-    """Collect cycles rarely.
-
-    What requests leave behind is freed by reference counts; with the default thresholds the collector walks the whole
-    heap (tens of thousands of objects of imported code) several times a second under load. A collection of the youngest
-    holds every stream up, by about a millisecond per 5,000 objects.
-    """
-    import gc
-
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5_000, 50, 200)
 
 
 def _demo(parsed: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ def check_settings(settings: Settings) -> None:
         check_worker_url(url)
     if settings.zmq_engine_count < 1:
         raise ConfigError("--zmq-engine-count", f"must be at least 1, got {settings.zmq_engine_count}.")
+    process_count(settings, 1)
     if settings.dp_aware and settings.zmq_engine_count > 1:
         url = settings.worker_urls[0] if settings.worker_urls else "worker"
         raise ConfigError("--dp-aware", dp_aware_refusal(url, settings.zmq_engine_count))
@@ -66,6 +67,19 @@ def check_settings(settings: Settings) -> None:
     _check_ranges(settings)
     check_media(settings)
     _check_history(settings)
+
+
+MAX_PROCESSES = 64
+
+
+def process_count(settings: Settings, cpu_count: int) -> int:
+    """How many processes serve, on a host with so many processors. Raises ConfigError."""
+    text = settings.processes
+    if text == "auto":
+        return min(max(cpu_count, 1), MAX_PROCESSES)
+    if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_PROCESSES:
+        return int(text)
+    raise ConfigError("--processes", f"must be 1..{MAX_PROCESSES} or auto, got {text!r}.")
 
 
 def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:

@@ -166,6 +166,8 @@ def _toml_value(name: str, value: Any, origin: str) -> Any:
         return tuple(value)
     if kind is float and type(value) is int:
         return float(value)
+    if _FIELDS[name].metadata["metavar"] == "N|auto" and type(value) is int:
+        return str(value)
     if type(value) is not kind or kind is tuple:
         remedy = f"For example {name} = {_toml_example(name)}."
         return ConfigError(flag_of(name), f"must be {_KIND_WORDS[kind]}{_shown(name, value)}.", remedy, origin=origin)

@@ -25,9 +25,10 @@ import zmq
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.dashboard.feed import LiveFeed
-from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
+from smg_trio.gateway.run import GatewayShutdown, RunningGateway
 from smg_trio.gateway.security.file_watcher import FileWatcher
 from smg_trio.gateway.state import Gateway
+from smg_trio.processes.run import run_processes
 from smg_trio.settings.settings import Settings
 from smg_trio.testing.fake_engine import FakeEngine
 from smg_trio.testing.lockstep import LockstepGroup
@@ -149,6 +150,12 @@ class Bench:
         """Wait until a worker serves."""
         with trio.fail_after(PATIENCE_S):
             await self.gateway.registry.workers()[worker].wait_state(WorkerState.READY)
+
+    async def wait_all_ready(self) -> None:
+        """With several processes: wait until every one of them serves the first worker."""
+        with trio.fail_after(PATIENCE_S):
+            while (await self.http.get("/workers")).json()["workers"][0]["status"] != "ready":  # noqa: ASYNC110
+                await trio.sleep(0.02)
 
     async def wait_idle(self) -> None:
         """Wait until no answer is in flight; then nothing may be left of any."""
@@ -278,7 +285,7 @@ async def open_gateway(
 
         async def run(*, task_status: trio.TaskStatus[RunningGateway]) -> None:
             try:
-                await run_gateway(Settings(**(chosen | settings)), shutdown=shutdown, task_status=task_status)
+                await run_processes(Settings(**(chosen | settings)), shutdown=shutdown, task_status=task_status)
             finally:
                 ended.set()
 

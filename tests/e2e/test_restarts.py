@@ -31,13 +31,13 @@ class Site:
         self.nursery = nursery
         self.ranks = ranks
 
-    async def start_gateway(self) -> Gateway:
+    async def start_gateway(self, *flags: str) -> Gateway:
         """``launch`` until it listens."""
         command = [
             sys.executable, "-m", "smg_trio", "launch", "--worker-urls", self.url, "--backend", "vllm",
             "--model-path", str(self.model.directory), "--served-model-name", MODEL, "--host", "127.0.0.1",
             "--port", "0", "--prometheus-host", "127.0.0.1", "--prometheus-port", "0",
-            "--zmq-engine-count", str(self.ranks),
+            "--zmq-engine-count", str(self.ranks), *flags,
         ]  # fmt: skip
         log: list[str] = []
         ports: list[int] = []
