@@ -197,8 +197,9 @@ class FrontRole(Role):
         gateway.registry.changed = self._report
         await self._reconcile()
         with trio.move_on_after(_TAKE_OVER_LIMIT_S):
-            for worker_id in self._state.ready:
-                await gateway.registry.get(worker_id).wait_state(WorkerState.READY)
+            for worker in gateway.registry.workers():
+                if worker.spec.worker_id in self._state.ready:
+                    await worker.wait_state(WorkerState.READY)
         self._report()
 
     async def _reconcile(self) -> None:

@@ -34,7 +34,7 @@ from smg_trio.processes.front_process import Front
 from smg_trio.processes.history import history_calls
 from smg_trio.processes.keys import KeyBook
 from smg_trio.processes.memory import SharedBoard
-from smg_trio.processes.metrics import MergedMetrics
+from smg_trio.processes.metrics import MergedMetrics, process_metrics
 from smg_trio.processes.values import adapter_value, settings_value, spec_value
 from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import policy_of, rules_of
@@ -105,6 +105,7 @@ class Keeper(Role):
         self._confirmation = trio.Event()
         self._fronts: dict[int, Front] = {}
         self._ever_ready = False
+        self._restarts = 0
         self._ready = trio.Event()
         self._draining = False
         self._sockets: list[int] = []
@@ -149,10 +150,15 @@ class Keeper(Role):
             logger.error("front %d (pid %d) does not take what its engines say; it is killed", index, front.pid)
             front.kill()
 
+    def _not_added(self, worker_id: str) -> None:
+        if worker_id not in self._known:
+            self._slots.give_back(worker_id)
+
     async def add_workers(self, gateway: Gateway) -> None:
         """See `Role.add_workers`."""
         self._gateway = gateway
         gateway.registry.changed = self._changed
+        gateway.registry.not_added = self._not_added
         await super().add_workers(gateway)
 
     def worker_ready(self, worker: WorkerSpec) -> str:
@@ -229,7 +235,15 @@ class Keeper(Role):
             for front in self.ready_fronts():
                 nursery.start_soon(self._ask_for_metrics, front)
         fronts = {str(front.index): front.exposition for front in self.ready_fronts() if front.exposition}
-        return self.metrics.merged(own.decode(), fronts).encode()
+        return (self.metrics.merged(own.decode(), fronts) + self._process_metrics()).encode()
+
+    def _process_metrics(self) -> str:
+        fronts = [(str(front.index), self.board.process(front.index)) for front in self.ready_fronts()]
+        return process_metrics(
+            restarts=self._restarts,
+            connections={index: cells.connections for index, cells in fronts},
+            answers={index: cells.answers for index, cells in fronts},
+        )
 
     async def _ask_for_metrics(self, front: Front) -> None:
         assert front.channel is not None, "it is ready"
@@ -264,6 +278,7 @@ class Keeper(Role):
                 for index in range(1, self._count + 1):
                     fronts.start_soon(self._keep_front, index)
                 watch.start_soon(self._watch_heartbeats)
+                watch.start_soon(self._stop_waiting_when_asked)
                 await self._ready.wait()
                 task_status.started(serving)
                 await end.wait_draining()
@@ -275,6 +290,10 @@ class Keeper(Role):
                 listener.socket.close()
             if self._feed is not None:
                 self._feed.end_now()
+
+    async def _stop_waiting_when_asked(self) -> None:
+        await self._shutdown.wait_asked()
+        self._ready.set()
 
     async def _drain(self, listeners: list[trio.SocketListener]) -> None:
         self._draining = True
@@ -344,6 +363,8 @@ class Keeper(Role):
             self._ready.set()
         else:
             logger.error("front %d (pid %d) ended with code %d; it is started again", front.index, front.pid, code)
+            self._restarts += 1
+            self._ready.set()  # the others serve, whether or not this one can
         del self._fronts[front.index]
         self._confirmation.set()
         self._confirmation = trio.Event()

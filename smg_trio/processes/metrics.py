@@ -21,7 +21,6 @@ _KEEPERS: Final = (
     "smg_worker_pool_size",
     "smg_worker_health",
     "smg_worker_requests_active",
-    "smg_worker_messages_refused",
     "smg_workers_overloaded",
 )
 """Of workers and engines, which are the same for every process; the keeper sees the counts of all."""
@@ -131,3 +130,23 @@ def _labelled(key: str, process: str) -> str:
     if key.endswith("}"):
         return f'{key[:-1]},process="{process}"}}'
     return f'{key}{{process="{process}"}}'
+
+
+def process_metrics(*, restarts: int, connections: dict[str, int], answers: dict[str, int]) -> str:
+    """What the keeper knows of the fronts, as lines of a page; counts by the number of the process."""
+    per_process = (
+        ("smg_process_connections", "HTTP connections that the process has open.", connections),
+        ("smg_process_answers", "Answers of the process that hold an admission slot.", answers),
+    )
+    lines = [
+        "# HELP smg_processes Processes that accept connections.",
+        "# TYPE smg_processes gauge",
+        f"smg_processes {_number(float(len(connections)))}",
+        "# HELP smg_process_restarts_total Processes that ended and were started again.",
+        "# TYPE smg_process_restarts_total counter",
+        f"smg_process_restarts_total {_number(float(restarts))}",
+    ]
+    for name, text, counts in per_process:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+        lines += [f'{name}{{process="{process}"}} {_number(float(count))}' for process, count in counts.items()]
+    return "\n".join(lines) + "\n"

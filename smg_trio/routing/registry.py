@@ -67,6 +67,7 @@ class Registry:
         siblings: a worker's part in a gateway of several processes. May raise ConfigError.
 
     Attributes:
+        not_added: called with the id of a worker that `siblings` was asked for, and that was refused after all.
         changed: called when there is another worker, one less, or one was told something else or changed its state.
         model_unused: called with a model's id when its last worker is gone, or was refused.
     """
@@ -93,6 +94,7 @@ class Registry:
         self._nursery: trio.Nursery | None = None
         self.model_unused: Callable[[str], None] = lambda model: None
         self.changed: Callable[[], None] = lambda: None
+        self.not_added: Callable[[str], None] = lambda worker_id: None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the workers' nursery open until cancelled; then every worker aborts, closes and unlinks."""
@@ -118,14 +120,19 @@ class Registry:
             handshake_limit_s=self._timeouts.handshake_limit_s,
             pixel_form=self._pixel_form,
         )
-        await self._wait_closed(worker)
-        self._refuse_collision(worker)
+        try:
+            await self._wait_closed(worker)
+            self._refuse_collision(worker)
+        except BaseException:
+            self.not_added(spec.worker_id)
+            raise
         entry = self._roster.entries[spec.worker_id] = Entry(worker, self._rules)
         self._applications.close(spec.worker_id)
         try:
             await self._nursery.start(self._run_worker, entry)
         except BaseException:
             self._roster.entries.pop(spec.worker_id, None)
+            self.not_added(spec.worker_id)
             raise
         self.changed()
         return worker
