@@ -61,6 +61,7 @@ def gauge(metric: str, labels: str = GATEWAY) -> str:
 
 
 RANK = "{{worker}} rank {{dp_rank}}"
+PROCESS = "{{instance}} {{process}}"
 ROWS: dict[str, tuple[Panel, ...]] = {
     "At a glance": (
         Panel(
@@ -246,10 +247,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             title="Event loop lag", unit="s", meaning="How late the loop does what is due.",
             queries=quantiles("smg_event_loop_lag_seconds", GATEWAY),
         ),
-        Panel(title="Memory", unit="bytes", queries=(("{{instance}}", gauge("process_resident_memory_bytes")),)),
+        Panel(title="Memory", unit="bytes", queries=((PROCESS, gauge("process_resident_memory_bytes")),)),
         Panel(
             title="Processors in use",
-            queries=(("{{instance}}", f"rate(process_cpu_seconds_total{{{GATEWAY}}}[$__rate_interval])"),),
+            queries=((PROCESS, f"rate(process_cpu_seconds_total{{{GATEWAY}}}[$__rate_interval])"),),
         ),
         Panel(
             title="HTTP connections",
@@ -266,9 +267,21 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             title="Open files",
             queries=(
-                ("{{instance}}", gauge("process_open_fds")),
-                ("{{instance}} limit", gauge("process_max_fds")),
+                (PROCESS, gauge("process_open_fds")),
+                (f"{PROCESS} limit", gauge("process_max_fds")),
             ),
+        ),
+        Panel(
+            title="Connections by process", meaning="With --processes: HTTP connections that each has open.",
+            queries=((PROCESS, gauge("smg_process_connections")),),
+        ),
+        Panel(
+            title="Answers by process", meaning="With --processes.",
+            queries=((PROCESS, gauge("smg_process_answers")),),
+        ),
+        Panel(
+            title="Processes started again", meaning="With --processes, per hour.",
+            queries=(("{{instance}}", f"increase(smg_process_restarts_total{{{GATEWAY}}}[1h])"),),
         ),
     ),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from contextlib import suppress
 
 from smg_trio.core.board import Board, board_bytes
 
@@ -32,6 +33,7 @@ class SharedBoard:
 
 def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("smg-trio-board")
-    with tempfile.TemporaryFile() as file:  # other systems than Linux
+        with suppress(OSError):  # a sandbox may forbid it
+            return os.memfd_create("smg-trio-board")
+    with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
