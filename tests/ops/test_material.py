@@ -13,10 +13,11 @@ from typing import Any
 import yaml
 
 from smg_trio.core.errors import EngineDead
+from smg_trio.processes.metrics import process_metrics
 from smg_trio.testing.notation import parse_script
 from tests.e2e.harness import HELLO, MODEL
 from tests.e2e.media.vision import RED, image, open_vision_gateway, user
-from tests.e2e.scrape import scrape
+from tests.e2e.scrape import Scrape, scrape
 
 from .material import ALERTS, DASHBOARD, OPS, ROOT, SCRAPED_LABELS, panel_queries, panels, selectors
 
@@ -36,7 +37,8 @@ async def test_every_metric_and_label_that_is_asked_for_is_shown(tmp_path: Path)
         generation.retries_exhausted()
         found = await scrape(bench)
     labels: dict[str, set[str]] = {}
-    for sample in found.samples():
+    several = Scrape(process_metrics(restarts=0, connections={"1": 0}, answers={"1": 0}))  # with --processes
+    for sample in [*found.samples(), *several.samples()]:
         labels.setdefault(sample.name, set()).update(sample.labels)
     asked = [(where, *selector) for where, query in QUERIES for selector in selectors(query)]
     assert len({metric for _, metric, _ in asked}) > 30
