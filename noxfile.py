@@ -150,10 +150,11 @@ def sbom(session: nox.Session) -> None:
 
 @nox.session
 def chaos(session: nox.Session) -> None:
-    """Engines killed and restarted all the time while clients come and go, a minute each."""
+    """Engines, and gateway processes, killed and restarted all the time while clients come and go, a minute each."""
     session.install("-e", ".[dev]")
     for seed in ("1", "2", "3"):
         session.run("python", "scripts/chaos.py", "--seconds", "60", "--seed", seed)
+    session.run("python", "scripts/chaos.py", "--seconds", "60", "--seed", "4", "--processes", "2")
 
 
 @nox.session

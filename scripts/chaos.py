@@ -1,11 +1,12 @@
 """Breaks everything around a gateway at random, and checks that the gateway keeps its books.
 
-    python scripts/chaos.py [--seconds 60] [--seed 1] [--clients 24] [--workers 4]
+    python scripts/chaos.py [--seconds 60] [--seed 1] [--clients 24] [--workers 4] [--processes 1]
 
 The gateway runs in this process on real sockets, with short limits. Fake engines of both protocols, alone and in
 groups, run in processes of their own, which are killed, stopped and continued, and in this one, which die, restart,
 vanish while starting, fall silent, talk nonsense, stop reading. Clients stream, wait, read slowly, ask for nonsense,
-leave. Workers are added, changed and removed all the while.
+leave. Workers are added, changed and removed all the while. With several processes the keeper is this one, and its
+fronts are killed, or stopped for a while; an answer that such a front had may be cut short.
 
 Exit code 0: every request had exactly one end (a whole answer, a refusal with a status, or an error event, then
 ``[DONE]``), with the right tokens as far as it came; afterwards ledgers, leases, loads, admission, deadlines, sockets
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +40,9 @@ from disorder.clients import MODEL, Client, Tally, probe_health
 from disorder.fleet import Fleet
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import WorkerSpec
-from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
+from smg_trio.gateway.run import GatewayShutdown, RunningGateway
+from smg_trio.processes.keeper import Keeper
+from smg_trio.processes.run import run_processes
 from smg_trio.settings.settings import Settings
 from smg_trio.testing.demo import DEMO_MODEL
 
@@ -54,13 +59,15 @@ def arguments() -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of all choices; the timing of processes is chance all the same")
     add("--clients", type=int, default=24)
     add("--workers", type=int, default=4, help="at the beginning")
+    add("--processes", type=int, default=1, help="gateway processes that answer clients")
     add("--verbose", action="store_true", help="show the gateway's log")
     return parser.parse_args()
 
 
-def settings_of(random: Random) -> Settings:
+def settings_of(random: Random, processes: int = 1, *, verbose: bool = False) -> Settings:
     """Limits so short that all of them are met."""
     return Settings(
+        processes=str(processes), log_level="info" if verbose else "error",
         model_path=str(DEMO_MODEL), served_model_name=(MODEL,), host="127.0.0.1", port=0,
         prometheus_host="127.0.0.1", prometheus_port=0, policy=random.choice(POLICIES), max_concurrent_requests=16,
         queue_size=4, queue_timeout_secs=0.5, request_timeout_secs=3.0, sse_keepalive_secs=0.3,
@@ -91,7 +98,7 @@ async def main(options: argparse.Namespace) -> int:
     """Run the chaos; its exit code."""
     run = Run(options)
     random = Random(f"{options.seed}")
-    settings = settings_of(random)
+    settings = settings_of(random, options.processes, verbose=options.verbose)
     run.policy = settings.policy
     shutdown, codes = GatewayShutdown(), list[int]()
     with tempfile.TemporaryDirectory(prefix="smg-trio-chaos-") as directory:
@@ -112,7 +119,7 @@ async def main(options: argparse.Namespace) -> int:
 async def _run_gateway(
     settings: Settings, shutdown: GatewayShutdown, codes: list[int], *, task_status: trio.TaskStatus[RunningGateway]
 ) -> None:
-    codes.append(await run_gateway(settings, shutdown=shutdown, task_status=task_status))
+    codes.append(await run_processes(settings, shutdown=shutdown, task_status=task_status))
 
 
 async def _one_worker_that_comes_and_goes(gateway: RunningGateway, path: str) -> None:
@@ -175,6 +182,9 @@ async def _disorder(run: Run, running: RunningGateway, fleet: Fleet, http: httpx
     options, ends = run.options, trio.current_time() + run.options.seconds
     async with trio.open_nursery() as probing:
         probing.start_soon(probe_health, http, run.tally)
+        if isinstance(running.gateway.sharing, Keeper):
+            run.tally.may_be_torn = True
+            probing.start_soon(_disturb_fronts, running.gateway.sharing, fleet, Random(f"{options.seed} fronts"))
         async with trio.open_nursery() as nursery:
             for number in range(options.clients):
                 random = Random(f"{options.seed} client {number}")
@@ -183,6 +193,27 @@ async def _disorder(run: Run, running: RunningGateway, fleet: Fleet, http: httpx
             for _ in range(DISTURBERS):
                 nursery.start_soon(fleet.disturb_until, ends)
         probing.cancel_scope.cancel()
+
+
+async def _disturb_fronts(keeper: Keeper, fleet: Fleet, random: Random) -> None:
+    """Kill a front, or stop it for a moment, now and then, for ever."""
+    while True:
+        await trio.sleep(random.uniform(2.0, 5.0))
+        fronts = keeper.ready_fronts()
+        if not fronts:
+            continue
+        pid = random.choice(fronts).pid
+        if random.random() < 0.5:
+            fleet.done["kill a front"] += 1
+            os.kill(pid, signal.SIGKILL)
+            continue
+        fleet.done["stop a front"] += 1
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await trio.sleep(random.uniform(0.1, 1.0))
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 async def _all_serve(http: httpx.AsyncClient) -> list[str]:
