@@ -325,7 +325,7 @@ class Keeper(Role):
         """Run a front, and start it again whenever it ends, until the gateway drains."""
         attempt = 0
         while True:
-            await trio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
+            await self._pause(index, _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
             if self._draining:
                 return
             started = trio.current_time()
@@ -333,6 +333,16 @@ class Keeper(Role):
             code = await self._run_front(front)
             await self._front_ended(front, code)
             attempt = 0 if trio.current_time() - started > _LIVED_WELL_S else attempt + 1
+
+    async def _pause(self, index: int, pause_s: float) -> None:
+        """Wait before a front is started again; what engines still do for it is stopped meanwhile."""
+        if not pause_s:
+            return
+        async with trio.open_nursery() as nursery:
+            for worker in self.gateway.registry.workers():
+                nursery.start_soon(worker.hold_pair, index)
+            await trio.sleep(pause_s)
+            nursery.cancel_scope.cancel()
 
     async def _run_front(self, front: Front) -> int:
         inherited = [*self._sockets, self._memory.descriptor]

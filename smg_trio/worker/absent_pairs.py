@@ -1,4 +1,5 @@
-"""Socket pairs that engines know and no process has: those of a gateway of more processes that was here before.
+"""Socket pairs that engines know and no process has: those of a gateway of more processes that was here before, and
+that of a front which cannot be started for the moment.
 
 What its requests make waits in the engines for whoever binds the pair, and nobody would ever tell them to stop. So the
 keeper binds such pairs and has whatever speaks there stopped.
@@ -62,11 +63,12 @@ class AbsentPairs:
                 infos = map(self._group.handshake.info, self._group.handshake.ready_ranks())
                 known = min(max((info.pairs for info in infos if info is not None), default=0), _MOST)
                 for index in range(bound, known):
-                    nursery.start_soon(self._hold, index)
+                    nursery.start_soon(self.hold, index)
                 bound = max(bound, known)
                 await self._wait_change()
 
-    async def _hold(self, index: int) -> None:
+    async def hold(self, index: int) -> None:
+        """Bind one pair and have stopped what speaks there, until cancelled; then it can be bound by its process."""
         pair = self._addresses.pair(index)
         links: list[Link] = []
         try:
@@ -74,10 +76,10 @@ class AbsentPairs:
                 remove_stale_socket(path)
             links.append(self._transport.bind_input(pair.input))
             links.append(self._transport.bind_output(pair.output))
-            logger.info("holding socket pair %d of an earlier gateway with more processes", index)
+            logger.info("holding socket pair %d, which no process has", index)
             await self._stop_requests(links[1])
         except (OSError, ConfigError) as error:
-            logger.warning("socket pair %d of an earlier gateway cannot be held: %s", index, error)
+            logger.warning("socket pair %d, which no process has, cannot be held: %s", index, error)
         finally:
             for link in links:
                 link.close()

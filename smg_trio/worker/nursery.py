@@ -460,6 +460,11 @@ class Worker:
                 group.fail_everything(ShuttingDown("the gateway is shutting down"))
             owner.flush_aborts()
 
+    async def hold_pair(self, index: int) -> None:
+        """In the keeper: stand in for a process that is away, until cancelled. See `AbsentPairs`."""
+        if self._bound:
+            await self._absent_pairs().hold(index)
+
     def _absent_pairs(self) -> AbsentPairs:
         return AbsentPairs(
             self._transport,

@@ -162,12 +162,15 @@ def test_two_engines_serve_and_one_that_dies_is_started_again(directory: Path, s
     assert_nothing_left(serve)
 
 
-def test_ctrl_c_ends_a_group_behind_one_worker(directory: Path, started: list[Serve]) -> None:
-    serve = Serve(directory, "--zmq-engine-count", "2", "--served-model-name", "demo")
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ctrl_c_ends_a_group_behind_one_worker(processes: str, directory: Path, started: list[Serve]) -> None:
+    words = ["--zmq-engine-count", "2", "--served-model-name", "demo", "--processes", processes]
+    serve = Serve(directory, *words)
     started.append(serve)
     serve.wait_ready(1)
     assert ask(serve.url()) == "I am on 4,5."
-    assert serve.end(signal.SIGINT) == 128 + signal.SIGINT
+    os.killpg(serve.process.pid, signal.SIGINT)  # as a terminal does: every process of the gateway gets it
+    assert serve.ended() == 128 + signal.SIGINT
     assert_nothing_left(serve)
 
 

@@ -214,6 +214,24 @@ async def test_a_fronts_successor_takes_the_engine_over_and_ends_what_was_left(
         assert "stays" not in engine.aborts
 
 
+async def test_the_keeper_stands_in_for_a_front_that_is_away(
+    processes: Any, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with processes() as bench:
+        engine = bench.engine()
+        await bench.ready()
+        bench.workers[1].begin(request(max_tokens=5000, request_id="orphan"), _Nobody())
+        await engine.wait_received()
+        await bench.stop(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.workers[0].hold_pair, 1)
+            await engine.wait_aborted("orphan")
+            nursery.cancel_scope.cancel()
+        await bench.start(1)
+        await bench.workers[1].wait_state(WorkerState.READY)
+        assert len(tokens(await collect(bench.workers[1], request(max_tokens=4)))) == 4
+
+
 class _Nobody:
     """A consumer that is not there."""
 
