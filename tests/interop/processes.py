@@ -247,7 +247,7 @@ def start_gateway(
     backend: str = "vllm",
     chat_template: Path | None = CHAT_TEMPLATE,
 ) -> Process:
-    """Start the gateway with one worker of that many engines."""
+    """Start the gateway with one worker of that many engines; `SMG_TRIO_INTEROP_PROCESSES` processes of it."""
     command = [sys.executable, "-m", "smg_trio", "launch", "--worker-urls", url, "--backend", backend]
     command += ["--model-path", str(model), "--served-model-name", MODEL]
     if chat_template is not None:
@@ -255,6 +255,7 @@ def start_gateway(
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
     command += ["--zmq-engine-count", str(engine_count)]
+    command += ["--processes", os.environ.get("SMG_TRIO_INTEROP_PROCESSES", "1")]
     return Process("the gateway", command, log)
 
 
