@@ -196,7 +196,7 @@ async def _disorder(run: Run, running: RunningGateway, fleet: Fleet, http: httpx
 
 
 async def _disturb_fronts(keeper: Keeper, fleet: Fleet, random: Random) -> None:
-    """Kill a front, or stop it for a moment, now and then, for ever."""
+    """Kill a front, or stop it for a moment, now and then, until cancelled."""
     while True:
         await trio.sleep(random.uniform(2.0, 5.0))
         fronts = keeper.ready_fronts()

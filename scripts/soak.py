@@ -1,6 +1,7 @@
 """Loads gateways with clients whose every response is checked, and looks for what is left behind.
 
     python scripts/soak.py [--profile streams|mixed] [--seconds S] [--clients N] [--protocol vllm|tokenspeed]
+        [--processes N]
 
 One gateway per engine protocol, each in a process of its own (``launch``), whose fake engines run here and say a
 formula of a request's seed, so that a lost, doubled or foreign token is seen.
@@ -152,16 +153,26 @@ class Side:
         """The memory, over time."""
         while trio.current_time() < ends:
             await trio.sleep((ends - began) / SAMPLES)
-            self.rss.append((trio.current_time() - began, _status(self.process.pid, "VmRSS") / 1024))
+            rss = sum(_status(pid, "VmRSS") for pid in self.pids())
+            self.rss.append((trio.current_time() - began, rss / 1024))
+
+    def pids(self) -> list[int]:
+        """Of the gateway's processes: the one that was started, and its fronts."""
+        found = [self.process.pid]
+        for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+        return found
 
     async def belongings(self) -> Belongings:
-        """Of the gateway's process, now."""
+        """Of the gateway's processes, now; tasks of the one that was started."""
         self.tasks_file.unlink(missing_ok=True)
         os.kill(self.process.pid, signal.SIGUSR1)
         with trio.fail_after(QUIET_LIMIT_S):
             await _until(lambda: self.tasks_file.exists() and bool(self.tasks_file.read_text()))
-        pid = self.process.pid
-        return Belongings(len(os.listdir(f"/proc/{pid}/fd")), _status(pid, "Threads"), int(self.tasks_file.read_text()))
+        pids = self.pids()
+        descriptors = sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
+        threads = sum(_status(pid, "Threads") for pid in pids)
+        return Belongings(descriptors, threads, int(self.tasks_file.read_text()))
 
 
 def arguments() -> argparse.Namespace:
@@ -175,6 +186,7 @@ def arguments() -> argparse.Namespace:
     add("--kill-every", type=float, metavar="S", help="mean time between deaths of engines; 0: none; default: 0 or 20")
     add("--max-growth-mb", type=float, help="memory a gateway may gain after the first fifth; default: 8 or 20")
     add("--step-ms", type=float, default=8.0, help="time per token of each stream (default: %(default)s)")
+    add("--processes", type=int, default=1, help="of each gateway, that answer clients (default: %(default)s)")
     add("--seed", type=int, default=1)
     return parser.parse_args()
 
@@ -192,8 +204,8 @@ async def main(options: argparse.Namespace) -> int:
     profile, faults = profile_of(options), list[str]()
     with tempfile.TemporaryDirectory(prefix="smg-trio-soak-") as directory:
         async with trio.open_nursery() as nursery:
-            starts = [(protocol, profile.workers, options.step_ms / 1000) for protocol in profile.protocols]
-            sides = [await _start(nursery, Path(directory), *start) for start in starts]
+            start = partial(_start, nursery, Path(directory), options, profile.workers)
+            sides = [await start(protocol) for protocol in profile.protocols]
             async with trio.open_nursery() as soaks:
                 for index, side in enumerate(sides):
                     soaks.start_soon(_soak, side, profile, Random(options.seed + index), faults)
@@ -210,7 +222,9 @@ async def main(options: argparse.Namespace) -> int:
     return 1 if faults else 0
 
 
-async def _start(nursery: trio.Nursery, directory: Path, protocol: EngineProtocol, workers: int, step_s: float) -> Side:
+async def _start(
+    nursery: trio.Nursery, directory: Path, options: argparse.Namespace, workers: int, protocol: EngineProtocol
+) -> Side:
     urls = [f"ipc://{directory}/{protocol.value}-{index}" for index in range(workers)]
     tasks_file = directory / f"{protocol.value}.tasks"
     log = directory / f"{protocol.value}.log"
@@ -218,6 +232,7 @@ async def _start(nursery: trio.Nursery, directory: Path, protocol: EngineProtoco
         sys.executable, str(ROOT / "scripts/disorder/watched_gateway.py"), str(tasks_file), "launch", "--worker-urls",
         *urls, "--backend", protocol.value, "--model-path", str(DEMO_MODEL), "--served-model-name", "demo", "--host",
         "127.0.0.1", "--port", "0", *SMALL_CACHE, "--prometheus-host", "127.0.0.1", "--prometheus-port", "0",
+        "--processes", str(options.processes),
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     run = partial(trio.run_process, command, stderr=log.open("wb"), check=False, env=environment)
@@ -226,7 +241,9 @@ async def _start(nursery: trio.Nursery, directory: Path, protocol: EngineProtoco
         await _until(lambda: "listening on " in log.read_text())
     text = log.read_text()
     port = int(text.partition("listening on ")[2].split("\n")[0].rpartition(":")[2])
-    side = Side(protocol, process, port, tasks_file, urls, load_model_text(DEMO_MODEL).tokenizer, step_s)
+    side = Side(
+        protocol, process, port, tasks_file, urls, load_model_text(DEMO_MODEL).tokenizer, options.step_ms / 1000
+    )
     for url in urls:
         nursery.start_soon(side.run_engine, url)
     return side
@@ -334,7 +351,7 @@ def _judge_memory(side: Side, profile: Profile, faults: list[str]) -> None:
     most = max(rss for _, rss in side.rss)
     shown = f"{first:.1f} -> {last:.1f} MB after the first fifth ({slope:+.1f} MB/h), most {most:.1f} MB"
     print(f"{side.name}: memory {shown}")
-    if profile.seconds >= profile.judged_after_s and last - first > profile.max_growth_mb:
+    if profile.seconds >= profile.judged_after_s and last - first > profile.max_growth_mb * len(side.pids()):
         faults.append(f"{side.name}: memory grew by {last - first:.1f} MB")
 
 

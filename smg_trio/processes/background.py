@@ -17,19 +17,16 @@ logger = logging.getLogger("smg_trio.processes")
 _UNFINISHED = ("queued", "in_progress")
 
 
-class BackgroundBook:
-    """The keeper's."""
-
-    async def front_ended(self, front: Front, history: HistoryStore | None) -> None:
-        """Keep every response that the front had not finished as failed."""
-        unfinished, front.background = front.background, {}
-        if history is None:
-            return
-        for response_id, owner in unfinished.items():
-            try:
-                await _fail(history, response_id, owner)
-            except SmgError as error:
-                logger.warning("background response %s cannot be kept as failed: %s", response_id, error.message)
+async def fail_unfinished(front: Front, history: HistoryStore | None) -> None:
+    """Keep every response that a front had not finished when it ended as failed."""
+    unfinished, front.background = front.background, {}
+    if history is None:
+        return
+    for response_id, owner in unfinished.items():
+        try:
+            await _fail(history, response_id, owner)
+        except SmgError as error:
+            logger.warning("background response %s cannot be kept as failed: %s", response_id, error.message)
 
 
 async def _fail(history: HistoryStore, response_id: str, owner: str) -> None:

@@ -12,8 +12,6 @@ whenever something of it changes, so a front that is started again needs nothing
 
 from __future__ import annotations
 
-import logging
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,11 +24,12 @@ from smg_trio.gateway.response_ids import id_in_use
 from smg_trio.gateway.role import Role, timeouts_of
 from smg_trio.http.client_connection import address_of
 from smg_trio.http.statistics import ServerStatistics
-from smg_trio.processes.background import BackgroundBook
+from smg_trio.processes.background import fail_unfinished
 from smg_trio.processes.channel import PeerGone
 from smg_trio.processes.feed import KeeperFeed
 from smg_trio.processes.forwarding import answer_forwarded
 from smg_trio.processes.front_process import Front
+from smg_trio.processes.fronts import Fronts
 from smg_trio.processes.history import history_calls
 from smg_trio.processes.keys import KeyBook
 from smg_trio.processes.memory import SharedBoard
@@ -54,17 +53,8 @@ if TYPE_CHECKING:
     from smg_trio.settings.settings import Settings
     from smg_trio.worker.links import Transport
 
-logger = logging.getLogger("smg_trio.processes")
-
-_BACKOFF_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
-_LIVED_WELL_S: Final = 60.0
-"""A front that has lived for so long is started again at once."""
-_HANGING_S: Final = 30.0
-_LOOK_EVERY_S: Final = 2.0
 _CONFIRM_LIMIT_S: Final = 10.0
 _METRICS_LIMIT_S: Final = 2.0
-_END_LIMIT_S: Final = 5.0
-"""After the grace period and what ends it, until a front that has not ended is killed."""
 
 
 class KeeperServing:
@@ -94,23 +84,15 @@ class Keeper(Role):
 
     def __init__(self, settings: Settings, fronts: int, shutdown: GatewayShutdown) -> None:
         self._settings = settings
-        self._count = fronts
-        self._shutdown = shutdown
-        self._memory = SharedBoard.create(fronts + 1)
+        self._pairs = fronts + 1
+        self._memory = SharedBoard.create(self._pairs)
         self.board = self._memory.board
         self._slots = SlotBook(self.board.slots)
         self._gone: list[tuple[int, str]] = []
         self._known: set[str] = set()
         self._generation = 0
-        self._confirmation = trio.Event()
-        self._fronts: dict[int, Front] = {}
-        self._ever_ready = False
-        self._restarts = 0
-        self._ready = trio.Event()
-        self._draining = False
-        self._sockets: list[int] = []
+        self._fronts = Fronts(self._memory, fronts, shutdown, self)
         self._gateway: Gateway | None = None
-        self._background = BackgroundBook()
         self._feed: KeeperFeed | None = None
         self.metrics = MergedMetrics()
 
@@ -122,7 +104,7 @@ class Keeper(Role):
 
     def ready_fronts(self) -> list[Front]:
         """Those that accept connections, in order."""
-        return [front for _, front in sorted(self._fronts.items()) if front.ready]
+        return self._fronts.serving()
 
     # ---- workers --------------------------------------------------------------------------------------
 
@@ -140,15 +122,9 @@ class Keeper(Role):
                 "Remove a worker first, or use --processes 1.",
             )
         self.board.clear_slots(slot, spec.engine_count)
-        siblings = Siblings(0, self._count + 1, self.board.ranks(slot, spec.engine_count, 0))
-        siblings.stalled = self._stalled
+        siblings = Siblings(0, self._pairs, self.board.ranks(slot, spec.engine_count, 0))
+        siblings.stalled = partial(self._fronts.kill, why="does not take what its engines say")
         return siblings
-
-    def _stalled(self, index: int) -> None:
-        front = self._fronts.get(index)
-        if front is not None:
-            logger.error("front %d (pid %d) does not take what its engines say; it is killed", index, front.pid)
-            front.kill()
 
     def _not_added(self, worker_id: str) -> None:
         if worker_id not in self._known:
@@ -192,19 +168,17 @@ class Keeper(Role):
         self._gone += [(self._generation, worker_id) for worker_id in self._known - now]
         self._known = now
         state = self._state()
-        for front in self._fronts.values():
-            front.notify("state", state)
+        self._fronts.notify("state", state)
         self._give_slots_back()
 
     def _confirmed(self, front: Front, generation: int) -> None:
         front.confirmed = generation
-        self._confirmation.set()
-        self._confirmation = trio.Event()
+        self._fronts.told()
         self._give_slots_back()
 
     def _give_slots_back(self) -> None:
         """Slots of workers that no process has any more are free: until then they are counted in."""
-        confirmed = min((front.confirmed for front in self._fronts.values()), default=self._generation)
+        confirmed = min((front.confirmed for front in self._fronts.living.values()), default=self._generation)
         for generation, worker_id in [one for one in self._gone if one[0] <= confirmed]:
             self._gone.remove((generation, worker_id))
             if worker_id not in self._known:
@@ -216,7 +190,7 @@ class Keeper(Role):
         wanted = self._generation
         with trio.move_on_after(_CONFIRM_LIMIT_S):
             while any(front.confirmed < wanted for front in self.ready_fronts()):
-                await self._confirmation.wait()
+                await self._fronts.news()
 
     # ---- serving --------------------------------------------------------------------------------------
 
@@ -240,7 +214,7 @@ class Keeper(Role):
     def _process_metrics(self) -> str:
         fronts = [(str(front.index), self.board.process(front.index)) for front in self.ready_fronts()]
         return process_metrics(
-            restarts=self._restarts,
+            restarts=self._fronts.restarts,
             connections={index: cells.connections for index, cells in fronts},
             answers={index: cells.answers for index, cells in fronts},
         )
@@ -255,8 +229,7 @@ class Keeper(Role):
 
     def hangup(self) -> None:
         """See `Role.hangup`."""
-        for front in self._fronts.values():
-            front.notify("read_files")
+        self._fronts.notify("read_files")
 
     async def serve(
         self,
@@ -272,133 +245,44 @@ class Keeper(Role):
         """Have the fronts serve, until `end` has begun and all of them have ended."""
         names = [address_of(listener.socket.getsockname()) for listener in listeners]
         serving = KeeperServing([name for name in names if name is not None])
-        self._sockets = [listener.socket.fileno() for listener in listeners]
+        self._fronts.sockets = [listener.socket.fileno() for listener in listeners]
         try:
-            async with trio.open_nursery() as fronts, trio.open_nursery() as watch:
-                for index in range(1, self._count + 1):
-                    fronts.start_soon(self._keep_front, index)
-                watch.start_soon(self._watch_heartbeats)
-                watch.start_soon(self._stop_waiting_when_asked)
-                await self._ready.wait()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._fronts.serve)
+                await self._fronts.ready.wait()
+                self.announces = not self._fronts.failed
                 task_status.started(serving)
                 await end.wait_draining()
-                await self._drain(listeners)
-                watch.cancel_scope.cancel()
-                fronts.cancel_scope.cancel()
+                # The fronts' copies stay open until each has taken what waits; with the last one the port is closed.
+                for listener in listeners:
+                    listener.socket.close()
+                await self._fronts.drain(self._settings.shutdown_grace_period_secs)
         finally:
             for listener in listeners:
                 listener.socket.close()
             if self._feed is not None:
                 self._feed.end_now()
 
-    async def _stop_waiting_when_asked(self) -> None:
-        await self._shutdown.wait_asked()
-        self._ready.set()
+    # ---- what fronts say and ask ----------------------------------------------------------------------
 
-    async def _drain(self, listeners: list[trio.SocketListener]) -> None:
-        self._draining = True
-        for front in self._fronts.values():
-            front.notify("drain")
-        # The fronts' copies stay open until each has taken what waits; with the last one the port is closed.
-        self._sockets = []
-        for listener in listeners:
-            listener.socket.close()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._cut_when_told)
-            with trio.move_on_after(self._settings.shutdown_grace_period_secs + _END_LIMIT_S):
-                while self._fronts:
-                    await self._confirmation.wait()
-            self._note_left()
-            nursery.cancel_scope.cancel()
+    def make_front(self, index: int) -> Front:
+        """See `FrontOwner`."""
+        return Front(index, KeyBook(self.gateway.meters))
 
-    def _note_left(self) -> None:
-        if self._fronts:
-            logger.warning("%d process(es) have not ended; they are killed", len(self._fronts))
-            self._shutdown.clean = False
-
-    async def _cut_when_told(self) -> None:
-        await self._shutdown.wait_cut()
-        for front in self._fronts.values():
-            front.notify("cut")
-
-    async def _keep_front(self, index: int) -> None:
-        """Run a front, and start it again whenever it ends, until the gateway drains."""
-        attempt = 0
-        while True:
-            await self._pause(index, _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
-            if self._draining:
-                return
-            started = trio.current_time()
-            front = self._fronts[index] = Front(index, KeyBook(self.gateway.meters))
-            code = await self._run_front(front)
-            await self._front_ended(front, code)
-            attempt = 0 if trio.current_time() - started > _LIVED_WELL_S else attempt + 1
-
-    async def _pause(self, index: int, pause_s: float) -> None:
-        """Wait before a front is started again; what engines still do for it is stopped meanwhile."""
-        if not pause_s:
-            return
+    async def stand_in(self, index: int) -> None:
+        """See `FrontOwner`: what engines still do for the front is stopped."""
         async with trio.open_nursery() as nursery:
             for worker in self.gateway.registry.workers():
                 nursery.start_soon(worker.hold_pair, index)
-            await trio.sleep(pause_s)
-            nursery.cancel_scope.cancel()
 
-    async def _run_front(self, front: Front) -> int:
-        inherited = [*self._sockets, self._memory.descriptor]
-        started = partial(self._process_started, front.index)
-        try:
-            return await front.run(self._notices(front), self._calls(front), inherited, started)
-        except OSError as error:
-            front.failure = f"process {front.index} cannot be started: {error.strerror}"
-            logger.warning("%s", front.failure)
-            return -1
-
-    def _process_started(self, index: int, pid: int) -> None:
-        cells = self.board.process(index)
-        cells.heartbeat = time.monotonic()
-        cells.pid = pid
-
-    async def _front_ended(self, front: Front, code: int) -> None:
-        self.board.clear_process(front.index)
+    async def front_ended(self, front: Front) -> None:
+        """See `FrontOwner`."""
         front.keys.close_all()
         self.metrics.front_ended(str(front.index), front.exposition)
-        if self._draining:
-            self._shutdown.clean = self._shutdown.clean and code == 0
-        elif not self._ever_ready:
-            words = front.failure or f"process {front.index} ended with code {code} before it could serve"
-            self.announces = False
-            self._shutdown.fail(GatewayFault(words))
-            self._draining = True
-            self._ready.set()
-        else:
-            logger.error("front %d (pid %d) ended with code %d; it is started again", front.index, front.pid, code)
-            self._restarts += 1
-            self._ready.set()  # the others serve, whether or not this one can
-        del self._fronts[front.index]
-        self._confirmation.set()
-        self._confirmation = trio.Event()
-        await self._background.front_ended(front, self.gateway.history)
+        await fail_unfinished(front, self.gateway.history)
 
-    async def _watch_heartbeats(self) -> None:
-        while True:
-            await trio.sleep(_LOOK_EVERY_S)
-            now = time.monotonic()
-            for front in list(self._fronts.values()):
-                silent_s = now - self.board.process(front.index).heartbeat
-                if front.ready and silent_s > _HANGING_S:  # loading a model's files may take longer
-                    logger.error(
-                        "front %d (pid %d) has hung for %.0f s; it is killed", front.index, front.pid, silent_s
-                    )
-                    front.kill()
-
-    # ---- what fronts say and ask ----------------------------------------------------------------------
-
-    def _notices(self, front: Front) -> Notices:
-        def ready() -> None:
-            front.ready = self._ever_ready = True
-            if len(self.ready_fronts()) == self._count:
-                self._ready.set()
+    def notices(self, front: Front) -> Notices:
+        """See `FrontOwner`."""
 
         def workers(report: dict[str, str]) -> None:
             front.workers = report
@@ -412,7 +296,7 @@ class Keeper(Role):
             front.background.pop(response_id, None)
 
         return {
-            "ready": ready,
+            "ready": partial(self._fronts.became_ready, front),
             "reconciled": partial(self._confirmed, front),
             "workers": workers,
             "watching": watching,
@@ -423,14 +307,16 @@ class Keeper(Role):
             "key_close": front.keys.close,
         }
 
-    def _calls(self, front: Front) -> Calls:
+    def calls(self, front: Front) -> Calls:
+        """See `FrontOwner`."""
+
         async def hello() -> dict[str, Any]:
             return {
                 "settings": settings_value(self._settings),
                 "index": front.index,
-                "processes": self._count + 1,
+                "processes": self._pairs,
                 "board": self._memory.descriptor,
-                "listeners": self._sockets,
+                "listeners": self._fronts.sockets,
                 "state": self._state(),
             }
 
@@ -441,7 +327,7 @@ class Keeper(Role):
             return await self._end_background(response_id)
 
         async def claim_response(response_id: str) -> None:
-            if any(response_id in one.responses for one in self._fronts.values()):
+            if any(response_id in one.responses for one in self._fronts.living.values()):
                 raise id_in_use(response_id)
             front.responses.add(response_id)
 

@@ -88,9 +88,9 @@ class Reconciler:
             return
         if told is not None:
             own = registry.get(spec.worker_id).spec
-            registry.replace(replace(spec, vocab_size=own.vocab_size, model_id=own.model_id))
+            await registry.replace(replace(spec, vocab_size=own.vocab_size, model_id=own.model_id))
         else:
-            await registry.wait_ended(spec.url)
+            await registry.wait_closed(spec.url)
             await registry.add(await self._gateway.loads.model_of_worker(spec))
         self._told[spec.worker_id] = spec
 

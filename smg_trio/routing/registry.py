@@ -497,12 +497,6 @@ class Registry:
         entry = self._roster.entries.get(worker_id)
         return 0 if entry is None else entry.load()
 
-    async def wait_ended(self, url: str) -> None:
-        """Wait until a removed worker with that URL has closed its sockets."""
-        for entry in list(self._closing):
-            if entry.worker.spec.url == url:
-                await entry.ended.wait()
-
     def selections(self, worker_id: str) -> int:
         """How often the worker has been chosen."""
         entry = self._roster.entries.get(worker_id)

@@ -1,8 +1,8 @@
-"""Socket pairs that engines know and no process has: those of a gateway of more processes that was here before, and
-that of a front which cannot be started for the moment.
+"""Socket pairs that engines know and no process has.
 
-What its requests make waits in the engines for whoever binds the pair, and nobody would ever tell them to stop. So the
-keeper binds such pairs and has whatever speaks there stopped.
+They are those of a gateway of more processes that was here before, and that of a front which cannot be started for the
+moment. What its requests make waits in the engines for whoever binds the pair, and nobody would ever tell them to stop.
+So the keeper binds such pairs and has whatever speaks there stopped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AbsentPairs:
         self._wait_change = wait_change
 
     async def run(self) -> None:
-        """Bind what is missing as engines are found that know it, for ever. Cancelled, all are closed."""
+        """Bind what is missing as engines are found that know it. Cancelled, all are closed."""
         bound = self._pairs
         async with trio.open_nursery() as nursery:
             while True:

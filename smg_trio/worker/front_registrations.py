@@ -21,7 +21,7 @@ logger = logging.getLogger("smg_trio.worker")
 
 
 async def take_registrations(link: Link, group: Group, spec: WorkerSpec, pairs: int) -> None:
-    """Take what engines say on the input ROUTER, for ever. Raises LinkClosed.
+    """Take what engines say on the input ROUTER, until cancelled. Raises LinkClosed.
 
     An engine that registers has been told of `pairs` pairs, by the keeper of this front.
     """

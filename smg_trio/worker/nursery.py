@@ -414,8 +414,11 @@ class Worker:
 
     @asynccontextmanager
     async def _bound_pair(self) -> AsyncIterator[tuple[Link, Link]]:
-        """A front's own sockets. The keeper has the lock, and removes their files in the end: a front that outlives its
-        keeper must not take those of the one that came after."""
+        """A front's own sockets.
+
+        The keeper has the lock, and removes their files in the end: a front that outlives its keeper must not take
+        those of the one that came after.
+        """
         pair = self.addresses.pair(self._process)
         ensure_socket_directory(pair.input_path)
         links: list[Link] = []

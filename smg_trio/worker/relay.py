@@ -71,7 +71,7 @@ class Relay:
         self._lines: dict[int, tuple[EngineInfo, list[_Line]]] = {}
 
     async def run(self) -> None:
-        """Open and close lines as engines come and go, for ever. Cancelled, all are closed."""
+        """Open and close lines as engines come and go. Cancelled, all are closed."""
         try:
             async with trio.open_nursery() as nursery:
                 while True:

@@ -15,7 +15,8 @@ import trio
 
 from smg_trio.core.errors import GatewayFault
 from smg_trio.core.workers import WorkerState
-from smg_trio.processes import front_process, keeper
+from smg_trio.processes import front_process
+from smg_trio.processes import fronts as fronts_module
 from smg_trio.processes.keeper import Keeper
 
 from .harness import (
@@ -376,7 +377,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def test_keys_the_live_page_and_a_front_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(fronts_module, "_LOOK_EVERY_S", 0.05)
     key = {"authorization": "Bearer k"}
     limits = {"api_key": ("k",), "key_max_concurrent_requests": 2}
     async with open_gateway(tmp_path, ENDLESS, processes="2", engine={"step_time_s": 0.01}, **limits) as bench:
@@ -400,7 +401,7 @@ async def test_keys_the_live_page_and_a_front_that_hangs(tmp_path: Path, monkeyp
                     assert seen["rates"]["output_tokens_per_s"] > 0
                     assert [one["answers"] for one in seen["gateway"]["processes"]] == [1, 1]
                     assert seen["errors"][0]["code"] == "rate_limit_exceeded"
-            monkeypatch.setattr(keeper, "_HANGING_S", 2.5)
+            monkeypatch.setattr(fronts_module, "_HANGING_S", 2.5)
             hung = board.process(1).pid
             os.kill(hung, signal.SIGSTOP)
             await eventually(lambda: board.process(1).accepting and board.process(1).pid != hung)
