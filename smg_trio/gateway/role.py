@@ -15,8 +15,8 @@ from smg_trio.gateway.own_workers import add_own_workers
 from smg_trio.gateway.sharing import Sharing
 from smg_trio.history import history_options, open_history
 from smg_trio.http.listener import open_listeners, serve
-from smg_trio.routing.registry import Registry, WorkerTimeouts
-from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of
+from smg_trio.routing.registry import Registry
+from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of, timeouts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,13 +119,6 @@ class Role(Sharing):
     ) -> None:
         """Serve clients until `end` has run its course."""
         await serve_app(gateway, app, listeners, limits, end, certificate, task_status=task_status)
-
-
-def timeouts_of(settings: Settings) -> WorkerTimeouts:
-    """The limits of every worker."""
-    return WorkerTimeouts(
-        settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
-    )
 
 
 async def serve_app(

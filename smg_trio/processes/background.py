@@ -35,4 +35,4 @@ async def _fail(history: HistoryStore, response_id: str, owner: str) -> None:
         return
     error = {"code": "server_error", "message": "The process that generated the response has ended."}
     value: dict[str, Any] = {**found.value, "status": "failed", "error": error}
-    await history.put_response(replace(found, value=value))
+    await history.update_response(replace(found, value=value))

@@ -23,10 +23,9 @@ from smg_trio.core.errors import SmgError
 from smg_trio.core.workers import WorkerSpec, WorkerState
 from smg_trio.gateway.garbage_collector import calm_garbage_collector
 from smg_trio.gateway.observability.logs import set_up_logging
-from smg_trio.gateway.role import Listeners, Role, serve_app, timeouts_of
+from smg_trio.gateway.role import Listeners, Role, serve_app
 from smg_trio.gateway.run import GatewayShutdown, RunningGateway, run_gateway
 from smg_trio.gateway.tasks.keep_running import keep_running
-from smg_trio.history import open_history
 from smg_trio.processes import keys
 from smg_trio.processes.channel import Channel, PeerGone
 from smg_trio.processes.feed import FrontFeed
@@ -38,7 +37,7 @@ from smg_trio.processes.state import GatewayState, Reconciler
 from smg_trio.processes.values import settings_of_value
 from smg_trio.routing.admission import admission_limit
 from smg_trio.routing.registry import Registry
-from smg_trio.routing.rules import policy_of, rules_of
+from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of, timeouts_of
 from smg_trio.worker.siblings import Siblings
 
 if TYPE_CHECKING:
@@ -155,13 +154,20 @@ class FrontRole(Role):
 
     def open_history(self, settings: Settings) -> AbstractAsyncContextManager[HistoryStore | None]:
         """See `Role.open_history`."""
-        return _remote(self.keeper) if settings.history_backend == "memory" else open_history(settings.history_backend)
+        return _remote(self.keeper) if settings.history_backend == "memory" else super().open_history(settings)
 
     def registry(self, settings: Settings, transport: Transport) -> Registry:
         """See `Role.registry`."""
         # Which workers there are is the keeper's to say.
         rules = replace(rules_of(settings), remove_failed=False)
-        return Registry(transport, policy_of(settings), timeouts_of(settings), rules, self._siblings)
+        return Registry(
+            transport,
+            policy_of(settings),
+            timeouts_of(settings),
+            rules,
+            pixel_form=pixel_form_of(settings),
+            siblings=self._siblings,
+        )
 
     def _siblings(self, spec: WorkerSpec) -> Siblings:
         slot = self._state.slots[spec.worker_id]

@@ -40,6 +40,10 @@ class RemoteHistory:
         """See `HistoryStore.put_response`."""
         await self._call("put_response", response_value(response))
 
+    async def update_response(self, response: StoredResponse) -> bool:
+        """See `HistoryStore.update_response`."""
+        return bool(await self._call("update_response", response_value(response)))
+
     async def has_response(self, response_id: str) -> bool:
         """See `HistoryStore.has_response`."""
         return bool(await self._call("has_response", response_id))
@@ -48,6 +52,11 @@ class RemoteHistory:
         """See `HistoryStore.get_response`."""
         found = await self._call("get_response", response_id, owner)
         return None if found is None else response_of_value(found)
+
+    async def get_chain(self, response_id: str, owner: str) -> list[StoredResponse] | None:
+        """See `HistoryStore.get_chain`."""
+        found = await self._call("get_chain", response_id, owner)
+        return None if found is None else [response_of_value(one) for one in found]
 
     async def delete_response(self, response_id: str, owner: str) -> bool:
         """See `HistoryStore.delete_response`."""
@@ -84,12 +93,23 @@ class RemoteHistory:
         """See `HistoryStore.delete_item`."""
         return bool(await self._call("delete_item", conversation_id, item_id))
 
+    async def forget_old(self, age_s: float) -> int:
+        """See `HistoryStore.forget_old`: the keeper does so by itself."""
+        return 0
+
 
 def history_calls(store: HistoryStore) -> Calls:
     """The keeper's side of `RemoteHistory`."""
 
     async def put_response(value: list[Any]) -> None:
         await store.put_response(response_of_value(value))
+
+    async def update_response(value: list[Any]) -> bool:
+        return await store.update_response(response_of_value(value))
+
+    async def get_chain(response_id: str, owner: str) -> list[list[Any]] | None:
+        found = await store.get_chain(response_id, owner)
+        return None if found is None else [response_value(one) for one in found]
 
     async def get_response(response_id: str, owner: str) -> list[Any] | None:
         found = await store.get_response(response_id, owner)
@@ -113,6 +133,8 @@ def history_calls(store: HistoryStore) -> Calls:
 
     return {
         "put_response": put_response,
+        "update_response": update_response,
+        "get_chain": get_chain,
         "has_response": store.has_response,
         "get_response": get_response,
         "delete_response": store.delete_response,

@@ -21,7 +21,7 @@ from smg_trio.core.board import SlotBook
 from smg_trio.core.errors import ConfigError, GatewayFault
 from smg_trio.core.workers import WorkerSpec, WorkerState
 from smg_trio.gateway.response_ids import id_in_use
-from smg_trio.gateway.role import Role, timeouts_of
+from smg_trio.gateway.role import Role
 from smg_trio.http.client_connection import address_of
 from smg_trio.http.statistics import ServerStatistics
 from smg_trio.processes.background import fail_unfinished
@@ -36,7 +36,7 @@ from smg_trio.processes.memory import SharedBoard
 from smg_trio.processes.metrics import MergedMetrics, process_metrics
 from smg_trio.processes.values import adapter_value, settings_value, spec_value
 from smg_trio.routing.registry import Registry
-from smg_trio.routing.rules import policy_of, rules_of
+from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of, timeouts_of
 from smg_trio.worker.siblings import Siblings
 
 if TYPE_CHECKING:
@@ -110,7 +110,14 @@ class Keeper(Role):
 
     def registry(self, settings: Settings, transport: Transport) -> Registry:
         """See `Role.registry`."""
-        return Registry(transport, policy_of(settings), timeouts_of(settings), rules_of(settings), self._siblings)
+        return Registry(
+            transport,
+            policy_of(settings),
+            timeouts_of(settings),
+            rules_of(settings),
+            pixel_form=pixel_form_of(settings),
+            siblings=self._siblings,
+        )
 
     def _siblings(self, spec: WorkerSpec) -> Siblings:
         slot = self._slots.take(spec.worker_id, spec.engine_count)

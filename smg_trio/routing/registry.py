@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
@@ -27,7 +26,7 @@ from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, Wo
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.roster import Entry, Roster
-from smg_trio.routing.rules import RoutingRules
+from smg_trio.routing.rules import RoutingRules, WorkerTimeouts
 from smg_trio.worker.nursery import Worker
 
 if TYPE_CHECKING:
@@ -44,15 +43,6 @@ _WATCH_PAUSE_S = 1.0
 """Before a worker is looked at again that could not be: what fails must not take the whole loop."""
 
 MakeSpec = Callable[[], Awaitable[WorkerSpec]]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerTimeouts:
-    """Limits handed to every worker, in seconds; see `worker` for what each one ends."""
-
-    silence_limit_s: float = 300.0
-    send_limit_s: float = 10.0
-    handshake_limit_s: float = 600.0
 
 
 class Registry:
@@ -120,18 +110,16 @@ class Registry:
             handshake_limit_s=self._timeouts.handshake_limit_s,
             pixel_form=self._pixel_form,
         )
+        entries, entry = self._roster.entries, Entry(worker, self._rules)
         try:
             await self._wait_closed(worker)
             self._refuse_collision(worker)
-        except BaseException:
-            self.not_added(spec.worker_id)
-            raise
-        entry = self._roster.entries[spec.worker_id] = Entry(worker, self._rules)
-        self._applications.close(spec.worker_id)
-        try:
+            entries[spec.worker_id] = entry
+            self._applications.close(spec.worker_id)
             await self._nursery.start(self._run_worker, entry)
         except BaseException:
-            self._roster.entries.pop(spec.worker_id, None)
+            if entries.get(spec.worker_id) is entry:
+                del entries[spec.worker_id]
             self.not_added(spec.worker_id)
             raise
         self.changed()
@@ -326,11 +314,10 @@ class Registry:
     def stop_using(self, worker_id: str) -> bool:
         """Give a worker no new requests; False if it has been told before. Raises NotFound."""
         entry = self._entry(worker_id)
-        if not entry.lifecycle.drain():
-            return False
-        entry.worker.start_draining()
-        self.changed()
-        return True
+        if began := entry.lifecycle.drain():
+            entry.worker.start_draining()
+            self.changed()
+        return began
 
     def _withdraw(self, worker_id: str) -> bool:
         job = self._jobs.get(worker_id)

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from smg_trio.settings.settings import Settings
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerTimeouts:
+    """Limits handed to every worker, in seconds; see `worker` for what each one ends."""
+
+    silence_limit_s: float = 300.0
+    send_limit_s: float = 10.0
+    handshake_limit_s: float = 600.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRules:
     """When workers are left out, and when they are removed.
@@ -90,6 +99,13 @@ def rules_of(settings: Settings) -> RoutingRules:
         ),
         remove_failed=settings.remove_unhealthy_workers,
         drain_limit_s=settings.shutdown_grace_period_secs,
+    )
+
+
+def timeouts_of(settings: Settings) -> WorkerTimeouts:
+    """The limits of every worker."""
+    return WorkerTimeouts(
+        settings.engine_silence_secs, settings.engine_send_timeout_secs, settings.zmq_startup_timeout_secs
     )
 
 

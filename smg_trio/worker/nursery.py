@@ -17,8 +17,8 @@ and the supervisor binds again.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from smg_trio.wire.codec import codec_for
 from smg_trio.wire.tokenspeed.limits import NO_MEDIA
 from smg_trio.worker.absent_pairs import AbsentPairs
 from smg_trio.worker.adoption import adopt_engines
+from smg_trio.worker.bound_sockets import bound_pair, bound_worker
 from smg_trio.worker.commands import Command
 from smg_trio.worker.dispatcher import dispatch
 from smg_trio.worker.front_registrations import take_registrations
@@ -54,7 +55,6 @@ from smg_trio.worker.peer_watch import PeerWatch, reclaim, watch_silence
 from smg_trio.worker.pixel_form_question import ask_pixel_forms
 from smg_trio.worker.registrations import RegistrationFile
 from smg_trio.worker.relay import Relay
-from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_directory, remove_stale_socket
 
 if TYPE_CHECKING:
     from smg_trio.core.engines import EngineInfo, EngineLoad
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smg_trio.worker")
 
-_UNBIND_LIMIT_S = 1.0
-"""It takes a millisecond. Who comes next finds the port free, and no engine says HELLO to a socket that ends."""
 _REBIND_BACKOFF_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -369,70 +367,21 @@ class Worker:
     @asynccontextmanager
     async def _bound_sockets(self) -> AsyncIterator[tuple[Link, Link, Link | None]]:
         if self._process:
-            async with self._bound_pair() as links_of_pair:
-                yield *links_of_pair, None
-            return
-        addresses = self.addresses
-        ensure_socket_directory(addresses.input_path)
-        lock = SocketPathLock(addresses.path)
-        lock.acquire()
-        links: list[Link] = []
+            async with bound_pair(self.addresses.pair(self._process), self._transport) as pair:
+                with self._being_bound():
+                    yield *pair, None
+        else:
+            async with bound_worker(self.spec, self.addresses, self._pairs, self._transport) as links:
+                with self._being_bound():
+                    yield links
+
+    @contextmanager
+    def _being_bound(self) -> Iterator[None]:
+        self._bound = True
         try:
-            for path in (addresses.input_path, addresses.output_path):
-                if remove_stale_socket(path):
-                    logger.info("Removing stale ipc socket %s from a previous gateway run", path)
-            logger.info(
-                "Binding ZMQ client for worker %s (handshake=%s, engines=%d)",
-                self.spec.url,
-                addresses.handshake,
-                self.spec.engine_count,
-            )
-            links.append(self._transport.bind_input(addresses.input))
-            links.append(self._transport.bind_output(addresses.output))
-            handshake = self._transport.bind_handshake(addresses.handshake)
-            links.append(handshake)
-            logger.info("bound local transport sockets")
-            self._bound = True
-            try:
-                yield links[0], links[1], links[2]
-            finally:
-                self._bound = False
-                with trio.move_on_after(_UNBIND_LIMIT_S, shield=True):
-                    await handshake.stop_listening()
+            yield
         finally:
             self._bound = False
-            for link in links:
-                link.close()
-            if links:
-                # libzmq leaves socket files behind; they are ours to remove while the lock is.
-                # Those of other processes too, but only in the end: they go on when this one has to bind anew.
-                ending = trio.current_effective_deadline() == float("-inf")
-                for pair in [addresses.pair(index) for index in range(self._pairs if ending else 1)]:
-                    remove_stale_socket(pair.input_path)
-                    remove_stale_socket(pair.output_path)
-            lock.release()
-
-    @asynccontextmanager
-    async def _bound_pair(self) -> AsyncIterator[tuple[Link, Link]]:
-        """A front's own sockets.
-
-        The keeper has the lock, and removes their files in the end: a front that outlives its keeper must not take
-        those of the one that came after.
-        """
-        pair = self.addresses.pair(self._process)
-        ensure_socket_directory(pair.input_path)
-        links: list[Link] = []
-        try:
-            remove_stale_socket(pair.input_path)
-            remove_stale_socket(pair.output_path)
-            links.append(self._transport.bind_input(pair.input))
-            links.append(self._transport.bind_output(pair.output))
-            self._bound = True
-            yield links[0], links[1]
-        finally:
-            self._bound = False
-            for link in links:
-                link.close()
 
     async def _serve(self, input_link: Link, output_link: Link, handshake_link: Link | None) -> None:
         group, codec = self._group, self._codec
