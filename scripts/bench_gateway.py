@@ -1,13 +1,13 @@
 """Measures the gateway beside its peers: one fake engine, one load client, one run for all.
 
     python scripts/bench_gateway.py [--short] [--smg EXECUTABLE] [--vllm-python PYTHON] [--vllm-rs EXECUTABLE]
-        [--model-path DIR] [--json FILE]
+        [--model-path DIR] [--processes N] [--free-cores] [--json FILE]
 
 Peers: this project's ``launch``, SMG (the Rust gateway) where its executable is named or on PATH, vLLM's own API
 server where an interpreter is named that has vLLM, and vLLM's Rust front end where its executable is named. All are
 started once and loaded in turn, round by round, so that a busy neighbour meets all of them; the gateways share one
-core, engines and client the other. Medians over the rounds are printed as Markdown tables. docs/performance.md says
-what each figure is and how it is taken.
+core, engines and client the other, or all of them every core (--free-cores). Medians over the rounds are printed as
+Markdown tables. docs/performance.md says what each figure is and how it is taken.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ def arguments() -> argparse.Namespace:
     add("--model-path", type=Path, default=DEMO_MODEL, help="tokenizer, template, config (default: the demo's)")
     add("--gateway-core", type=int, default=cores[0])
     add("--load-core", type=int, default=cores[-1], help="core of engines and client")
+    add("--processes", type=int, default=1, help="of this project's gateway (default: %(default)s)")
+    add("--free-cores", action="store_true", help="gateways, engines and client may use every core")
     add("--json", type=Path, metavar="FILE", help="write all figures here too")
     options = parser.parse_args()
     options.repeat = options.repeat or (1 if options.short else 3)
@@ -78,7 +80,9 @@ def staged(options: argparse.Namespace) -> Iterator[Setting]:
             widened = {**json.loads((model / name).read_text()), key: MAX_MODEL_LEN}
             (model / name).unlink()
             (model / name).write_text(json.dumps(widened))
-        yield Setting(model, scratch, options.gateway_core, options.load_core)
+        one_each = {options.gateway_core}, {options.load_core}
+        cores = (os.sched_getaffinity(0),) * 2 if options.free_cores else one_each
+        yield Setting(model, scratch, *cores, options.processes)
 
 
 def commands(options: argparse.Namespace) -> dict[str, Command]:
@@ -105,7 +109,7 @@ class Bench:
         """One load on one peer."""
         setting = self._setting
         peer.command_engine(step_ms=scenario.step_ms)
-        client = Client(scenario, peer.port, peer.model, self._words, self._seed, setting.load_core)
+        client = Client(scenario, peer.port, peer.model, self._words, self._seed, setting.load_cores)
         self._seed += scenario.requests
         before = _clocks(peer)
         client.run()
@@ -151,9 +155,9 @@ def run(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:
     else:
         loads = [one for one in loads if one.name != "streams-1024"]
     rounds: dict[str, dict[str, list[Figures]]] = {one.name: {} for one in loads}
-    os.sched_setaffinity(0, {setting.gateway_core})
+    os.sched_setaffinity(0, setting.gateway_cores)
     calibration = processes.calibration_us()
-    os.sched_setaffinity(0, {setting.load_core})
+    os.sched_setaffinity(0, setting.load_cores)
     load_before = os.getloadavg()[0]
     bench = Bench(setting)
     warm = [one for one in scenarios(50, 500, short=True) if one.name != "streams-128"]

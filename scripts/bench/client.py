@@ -144,10 +144,12 @@ def _request(scenario: Scenario, model: str, prompt: str, seed: int) -> bytes:
 class Client:
     """A load in a child process: prepared when made, run by `run`, read by `result`."""
 
-    def __init__(self, scenario: Scenario, port: int, model: str, words: Words, first_seed: int, core: int) -> None:
+    def __init__(
+        self, scenario: Scenario, port: int, model: str, words: Words, first_seed: int, cores: set[int]
+    ) -> None:
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, scenario, port, model, words, first_seed, core)
+        arguments = (theirs, scenario, port, model, words, first_seed, cores)
         self._process = context.Process(target=_child, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
@@ -166,11 +168,11 @@ class Client:
 
 
 def _child(
-    pipe: Connection, scenario: Scenario, port: int, model: str, words: Words, first_seed: int, core: int
+    pipe: Connection, scenario: Scenario, port: int, model: str, words: Words, first_seed: int, cores: set[int]
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and ends this process with SIGTERM
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     gc.disable()
     prepared = exchanges(scenario, model, words, first_seed)
     pipe.send("prepared")

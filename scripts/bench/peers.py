@@ -34,12 +34,16 @@ _AWAITS_BY_TCP = ("vllm", "vllm-rs")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What all peers share: where the model lies, scratch space, and the two cores."""
+    """What all peers share: where the model lies, scratch space, and the cores of gateways, and of engines and client.
+
+    `processes`: of this project's gateway.
+    """
 
     model: Path
     scratch: Path
-    gateway_core: int
-    load_core: int
+    gateway_cores: set[int]
+    load_cores: set[int]
+    processes: int = 1
 
 
 @dataclass(slots=True)
@@ -99,7 +103,8 @@ Command = Callable[[Setting, int, int, str], list[str]]
 
 def ours(setting: Setting, port: int, metrics: int, url: str) -> list[str]:
     """smg-trio's command line."""
-    return [sys.executable, "-m", "smg_trio", *_gateway_arguments(setting, port, metrics, url)]
+    arguments = [*_gateway_arguments(setting, port, metrics, url), "--processes", str(setting.processes)]
+    return [sys.executable, "-m", "smg_trio", *arguments]
 
 
 def smg(executable: str) -> Command:
@@ -167,11 +172,11 @@ def _start(setting: Setting, name: str, command: Command) -> Peer:
     env = _VLLM_ENV if name in _AWAITS_BY_TCP else _OURS_ENV if name == "smg-trio" else {}
     log_file = setting.scratch / f"{name}.log"
     with log_file.open("wb") as log:
-        gateway = processes.start(command(setting, port, metrics, url), core=setting.gateway_core, env=env, log=log)
+        gateway = processes.start(command(setting, port, metrics, url), cores=setting.gateway_cores, env=env, log=log)
         engine_command = [sys.executable, "-m", "bench.engine", "--handshake", handshake]
         engine = processes.start(
             [*engine_command, "--model-path", str(setting.model)],
-            core=setting.load_core,
+            cores=setting.load_cores,
             env=_OURS_ENV,
             log=log,
             pipes=True,

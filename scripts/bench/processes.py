@@ -41,11 +41,11 @@ def rss_mb(pid: int) -> float:
 
 
 def start(
-    command: Sequence[str], *, core: int, env: Mapping[str, str], log: IO[bytes], pipes: bool = False
+    command: Sequence[str], *, cores: set[int], env: Mapping[str, str], log: IO[bytes], pipes: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start a command on one core, its own process group, output to `log` (or stdin and stdout to pipes)."""
+    """Start a command on some cores, its own process group, output to `log` (or stdin and stdout to pipes)."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     try:
         channel: Any = subprocess.PIPE if pipes else None
         return subprocess.Popen(

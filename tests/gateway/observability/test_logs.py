@@ -192,6 +192,16 @@ def test_a_directory_gets_the_same_lines_without_colours(set_up: SetUp, tmp_path
     assert json.loads(lines[1])["message"] == "b"
 
 
+def test_a_front_has_a_file_of_its_own_and_its_number_in_each_line(set_up: SetUp, tmp_path: Path) -> None:
+    out = set_up(directory=str(tmp_path), process=2)
+    logger.info("a")
+    assert out.getvalue().endswith("smg_trio.test: a process=2\n")
+    set_up(directory=str(tmp_path), process=2, as_json=True)
+    logger.info("b")
+    assert [file.name for file in tmp_path.iterdir()] == ["smg-trio-2.log"]
+    assert json.loads((tmp_path / "smg-trio-2.log").read_text().splitlines()[1])["process"] == 2
+
+
 def test_a_directory_that_cannot_be_written_is_named(set_up: SetUp, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--log-dir: cannot write .*file"):
