@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from smg_trio.gateway.http import Headers, Request, Response
+    from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.gateway.security.certificates import Certificate
     from smg_trio.gateway.security.file_watcher import FileWatcher
     from smg_trio.gateway.security.key_limits import KeyMeters, KeySlot
@@ -156,13 +157,13 @@ class FrontRole(Role):
         """See `Role.open_history`."""
         return _remote(self.keeper) if settings.history_backend == "memory" else super().open_history(settings)
 
-    def registry(self, settings: Settings, transport: Transport) -> Registry:
+    def registry(self, settings: Settings, transport: Transport, plugins: PluginSet) -> Registry:
         """See `Role.registry`."""
         # Which workers there are is the keeper's to say.
         rules = replace(rules_of(settings), remove_failed=False)
         return Registry(
             transport,
-            policy_of(settings),
+            policy_of(settings, plugin=plugins.policy),
             timeouts_of(settings),
             rules,
             pixel_form=pixel_form_of(settings),

@@ -42,6 +42,7 @@ from smg_trio.worker.siblings import Siblings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.gateway.run import GatewayShutdown
     from smg_trio.gateway.security.certificates import Certificate
     from smg_trio.gateway.state import Gateway
@@ -108,11 +109,11 @@ class Keeper(Role):
 
     # ---- workers --------------------------------------------------------------------------------------
 
-    def registry(self, settings: Settings, transport: Transport) -> Registry:
+    def registry(self, settings: Settings, transport: Transport, plugins: PluginSet) -> Registry:
         """See `Role.registry`."""
         return Registry(
             transport,
-            policy_of(settings),
+            policy_of(settings, plugin=plugins.policy),
             timeouts_of(settings),
             rules_of(settings),
             pixel_form=pixel_form_of(settings),

@@ -12,6 +12,7 @@ from smg_trio.gateway.run import GatewayShutdown, run_gateway
 from smg_trio.settings.checks import process_count
 
 if TYPE_CHECKING:
+    from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.gateway.run import RunningGateway
     from smg_trio.settings.settings import Settings
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 async def run_processes(
     settings: Settings,
     *,
+    plugins: PluginSet | None = None,
     shutdown: GatewayShutdown | None = None,
     watch_signals: bool = False,
     task_status: trio.TaskStatus[RunningGateway] = trio.TASK_STATUS_IGNORED,
@@ -29,7 +31,9 @@ async def run_processes(
     """
     count = process_count(settings, processors())
     if count == 1:
-        return await run_gateway(settings, shutdown=shutdown, watch_signals=watch_signals, task_status=task_status)
+        return await run_gateway(
+            settings, plugins=plugins, shutdown=shutdown, watch_signals=watch_signals, task_status=task_status
+        )
     # Not needed, and so not imported, by the only process.
     from smg_trio.processes.keeper import Keeper
 
@@ -37,6 +41,7 @@ async def run_processes(
     shutdown = shutdown or GatewayShutdown()
     return await run_gateway(
         settings,
+        plugins=plugins,
         shutdown=shutdown,
         role=Keeper(settings, count, shutdown),
         watch_signals=watch_signals,
