@@ -56,11 +56,9 @@ class Settings:
         None, "tcp://host:port to bind for the handshake instead of the derived one (one worker only).", "Workers"
     )
     processes: str = _option(
-        "1",
-        "Gateway processes that serve the port together, each on a processor of its own; auto: one per processor.",
-        "Processes",
-        metavar="N|auto",
-    )
+        "1", "Gateway processes that serve the port together, each on a processor of its own; auto: one per processor.",
+        "Processes", metavar="N|auto",
+    )  # fmt: skip
     policy: str = _option(
         "least_load",
         f"How a worker is chosen among several of one model: {', '.join(POLICIES)}, or an installed plug-in.",
