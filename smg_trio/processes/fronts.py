@@ -79,7 +79,7 @@ class Fronts:
         self._shutdown = shutdown
         self._owner = owner
         self._news = trio.Event()
-        self._draining = False
+        self._drain = trio.Event()
         self._ever_ready = False
         self.count = count
         self.living: dict[int, Front] = {}
@@ -147,7 +147,7 @@ class Fronts:
         attempt = 0
         while True:
             await self._pause(index, _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
-            if self._draining:
+            if self._drain.is_set():
                 return
             started = trio.current_time()
             front = self.living[index] = self._owner.make_front(index)
@@ -160,7 +160,8 @@ class Fronts:
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._owner.stand_in, index)
-            await trio.sleep(pause_s)
+            with trio.move_on_after(pause_s):
+                await self._drain.wait()
             nursery.cancel_scope.cancel()
 
     async def _run(self, front: Front) -> int:
@@ -180,11 +181,12 @@ class Fronts:
 
     async def _ended(self, front: Front, code: int) -> None:
         self._memory.board.clear_process(front.index)
-        if self._draining:
+        if self._drain.is_set():
             self._shutdown.clean = self._shutdown.clean and code == 0
         elif not self._ever_ready:
             words = front.failure or f"process {front.index} ended with code {code} before it could serve"
-            self.failed = self._draining = True
+            self.failed = True
+            self._drain.set()
             self._shutdown.fail(GatewayFault(words))
         else:
             logger.error("front %d (pid %d) ended with code %d; it is started again", front.index, front.pid, code)
@@ -196,7 +198,7 @@ class Fronts:
 
     async def drain(self, grace_s: float) -> None:
         """Have all of them end, within the grace period and what follows it; kill what is left then."""
-        self._draining = True
+        self._drain.set()
         self.sockets = []
         self.notify("drain")
         async with trio.open_nursery() as nursery:
