@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smg_trio.core.engines import EngineLoad
+    from smg_trio.core.engines import EngineCounts, EngineLoad
 
 
 class FinishReason(StrEnum):
@@ -97,6 +97,8 @@ class EngineBatch:
         rank: the engine's index in its group.
         outputs: (request id, output) pairs in wire order.
         load: the engine's load snapshot if the message carried one.
+        counts: what it has counted since its last message, if anything.
+        queue_times: seconds that requests waited in its queue before they were first scheduled, by id; said once.
         utility: reply to a utility call, if any.
         finished_request_ids: ids that the engine names as ended without an output of their own.
         wave_complete, start_wave: lockstep notices (vLLM MoE data parallel).
@@ -105,6 +107,8 @@ class EngineBatch:
     rank: int = 0
     outputs: list[tuple[str, GenerationOutput]] = field(default_factory=list)
     load: EngineLoad | None = None
+    counts: EngineCounts | None = None
+    queue_times: dict[str, float] | None = None
     utility: UtilityReply | None = None
     finished_request_ids: tuple[str, ...] = ()
     wave_complete: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from smg_trio.core.engines import EngineInfo, EngineLoad, EngineProtocol
+from smg_trio.core.engines import EngineCounts, EngineInfo, EngineLoad, EngineProtocol
 
 
 class WorkerState(StrEnum):
@@ -140,6 +140,7 @@ class RankSnapshot:
     Attributes:
         reason: why it is not ready, as text.
         losses: how many engines were there and have been lost so far.
+        counts: what they have counted, all of them.
     """
 
     rank: int
@@ -149,6 +150,7 @@ class RankSnapshot:
     load: EngineLoad
     info: EngineInfo | None
     losses: int = 0
+    counts: EngineCounts = field(default_factory=EngineCounts)
 
 
 @dataclass(frozen=True, slots=True)

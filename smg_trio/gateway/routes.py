@@ -87,17 +87,19 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 _DASHBOARD_PATH: Final = "/dashboard"
+_METRICS_PATH: Final = "/metrics"
 WEBSOCKET_PATHS: Final = frozenset({"/v1/responses", "/dashboard/feed"})
 
 
 async def openapi(gateway: Gateway, request: Request) -> Response:
     """The OpenAPI document."""
-    return json_response(_document(dashboard=gateway.settings.dashboard))
+    settings = gateway.settings
+    return json_response(_document(dashboard=settings.dashboard, metrics=settings.metrics_on_port))
 
 
 @cache
-def _document(*, dashboard: bool) -> bytes:
-    operations = map(operation, served_routes(dashboard=dashboard))
+def _document(*, dashboard: bool, metrics: bool) -> bytes:
+    operations = map(operation, served_routes(dashboard=dashboard, metrics=metrics))
     return json.dumps(openapi_document(operations, version=__version__)).encode()
 
 
@@ -189,6 +191,7 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", "/workers/<worker_id>", workers.replace_worker, access=Access.ADMIN, failure=_worker_failure),
     Route("PATCH", "/workers/<worker_id>", workers.change_worker, access=Access.ADMIN, failure=_worker_failure),
     Route("DELETE", "/workers/<worker_id>", workers.remove_worker, access=Access.ADMIN, failure=_worker_failure),
+    Route("GET", _METRICS_PATH, server_info.metrics, access=Access.LOOK),
     Route("GET", _DASHBOARD_PATH, dashboard.dashboard, public=True),
     Route("GET", "/health", probes.liveness, public=True),
     Route("GET", "/liveness", probes.liveness, public=True),
@@ -197,9 +200,10 @@ ROUTES: tuple[Route, ...] = (
 
 
 @cache
-def served_routes(*, dashboard: bool) -> tuple[Route, ...]:
-    """The routes of a gateway with or without the live page."""
-    return tuple(route for route in ROUTES if dashboard or route.path != _DASHBOARD_PATH)
+def served_routes(*, dashboard: bool, metrics: bool) -> tuple[Route, ...]:
+    """The routes of a gateway with or without the live page, and metrics on the HTTP port."""
+    missing = {path for path, there in ((_DASHBOARD_PATH, dashboard), (_METRICS_PATH, metrics)) if not there}
+    return tuple(route for route in ROUTES if route.path not in missing)
 
 
 def find_route(method: str, path: str) -> Route | None:

@@ -169,6 +169,7 @@ class Gateway:
             self.plugins.calls,
             self.usage_log,
             self.settings.usage_identities,
+            vllm_names=self.settings.metrics_compat == "vllm",
         )
 
     def _forget_model(self, model_id: str) -> None:

@@ -11,7 +11,14 @@ from smg_trio.core.errors import SmgError
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, Usage
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.pipeline.decode import ChoiceDecoder
-from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, PlainText, unique_request_id
+from smg_trio.pipeline.engine_requests import (
+    Batch,
+    EngineRequests,
+    HeldRequest,
+    PlainText,
+    RequestCounts,
+    unique_request_id,
+)
 from smg_trio.pipeline.prepared_media import AnswerMedia, answer_media
 from smg_trio.routing.policies.media_tokens import with_media
 
@@ -109,6 +116,24 @@ class Answer(EngineRequests[_Choice, ChoiceUpdate]):
     def finish_reasons(self) -> list[str]:
         """See `EngineRequests`."""
         return [reason.value for choice in self._held if (reason := choice.decoder.finish_reason) is not None]
+
+    @property
+    def adapter(self) -> str:
+        """See `EngineRequests`."""
+        lora = self._prepared[0].model.lora
+        return "" if lora is None else lora.name
+
+    def request_counts(self) -> list[RequestCounts]:
+        """See `EngineRequests`."""
+        n, counts = self._prepared[0].n, []
+        for index, choice in enumerate(self._held):
+            prompt, decoder = index // n, choice.decoder
+            tokens, cached = len(self._prepared[prompt].prompt.token_ids), decoder.cached_tokens or 0
+            reason = decoder.finish_reason
+            counts.append(
+                RequestCounts(prompt, reason, tokens, decoder.completion_tokens, cached, choice.entry.queue_s)
+            )
+        return counts
 
     def plain_text(self) -> PlainText | None:
         """See `EngineRequests`: there is one where detokenizing is all that the text of the only choice needs."""

@@ -10,13 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import count
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import trio
 
 from smg_trio.core.errors import PixelFormMissing, SmgError
 from smg_trio.core.events import TokenLogprob, Usage
-from smg_trio.core.outputs import GenerationOutput
+from smg_trio.core.outputs import FinishReason, GenerationOutput
 from smg_trio.worker.output_stream import OutputStream
 
 if TYPE_CHECKING:
@@ -64,6 +64,23 @@ class HeldRequest(ABC):
         """Abort at the engine unless it has ended there; give the lease back."""
         self.lease.worker.leave(self.entry)
         self.lease.close()
+
+
+class RequestCounts(NamedTuple):
+    """What one engine request came to.
+
+    Attributes:
+        prompt: index of its prompt; the choices of one prompt are engine requests of their own.
+        finish_reason: None if the engine has not ended it.
+        queue_s: seconds in the engine's queue; None if it has not said.
+    """
+
+    prompt: int
+    finish_reason: FinishReason | None
+    prompt_tokens: int
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    queue_s: float | None = None
 
 
 Held = TypeVar("Held", bound=HeldRequest)
@@ -229,6 +246,15 @@ class EngineRequests(ABC, Generic[Held, Update]):
     def worker_urls(self) -> set[str]:
         """URLs of the workers that answer."""
         return {held.lease.worker.spec.url for held in self._held}
+
+    @property
+    def adapter(self) -> str:
+        """Name of the LoRA adapter that the answer is made with; "" for none."""
+        return ""
+
+    def request_counts(self) -> list[RequestCounts]:
+        """What each request that was sent has come to."""
+        return []
 
     @property
     def finish_reasons(self) -> list[str]:

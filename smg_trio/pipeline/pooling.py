@@ -12,7 +12,7 @@ from smg_trio.core.events import Usage
 from smg_trio.core.outputs import FinishReason, GenerationOutput
 from smg_trio.core.requests import GenerationRequest
 from smg_trio.core.workers import WorkerState
-from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, unique_request_id
+from smg_trio.pipeline.engine_requests import Batch, EngineRequests, HeldRequest, RequestCounts, unique_request_id
 from smg_trio.pipeline.pooling_inputs import PoolingPrompt, scoring_task
 from smg_trio.pipeline.prepared_media import AnswerMedia, answer_media
 from smg_trio.pipeline.rejections import rejection
@@ -136,6 +136,21 @@ class PooledAnswer(EngineRequests[_PooledRequest, list[list[float]]]):
             self.fail_leases(error)
             raise
         return [] if self._open else [[held.vector for held in self._held if held.vector is not None]]
+
+    @property
+    def adapter(self) -> str:
+        """See `EngineRequests`."""
+        lora = self._job.model.lora
+        return "" if lora is None else lora.name
+
+    def request_counts(self) -> list[RequestCounts]:
+        """See `EngineRequests`."""
+        return [
+            RequestCounts(
+                index, FinishReason.STOP if held.finished else None, len(prompt.token_ids), queue_s=held.entry.queue_s
+            )
+            for index, (held, prompt) in enumerate(zip(self._held, self._job.prompts, strict=False))
+        ]
 
     def usage(self) -> Usage:
         """See `EngineRequests`."""

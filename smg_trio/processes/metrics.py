@@ -32,8 +32,14 @@ _LARGEST: Final = (
     "smg_admission_limit",
     "smg_admission_queue_limit",
     "smg_http_request_body_limit_bytes",
+    "vllm:num_requests_",
+    "vllm:kv_cache_usage_perc",
+    "vllm:cache_config_info",
+    "vllm:engine_sleep_state",
+    "vllm:lora_requests_info",
 )
-"""What is no count: the largest is shown, which of a breaker's states is the worst."""
+"""What is no count: the largest is shown, which of a breaker's states is the worst. Of vLLM's gauges, too: every process
+sees the engines whole, and beside them its own queue."""
 _ACCUMULATING: Final = frozenset({"counter", "histogram", "summary"})
 
 

@@ -63,3 +63,6 @@ def _refuse_unshared(settings: Settings) -> None:
         raise ConfigError("--policy", "manual remembers assignments in one process.", remedy)
     if settings.routing_key_override:
         raise ConfigError("--routing-key-override", "remembers assignments in one process.", remedy)
+    if settings.metrics_on_port:
+        problem = "would show what one of several processes counts."
+        raise ConfigError("--metrics-on-port", problem, "Scrape --prometheus-port, or use --processes 1.")

@@ -17,6 +17,7 @@ from smg_trio.settings.flags import option as _option
 BACKENDS = ("vllm", "tokenspeed")
 CONTROL_PLANE_ROLES = ("admin", "user")
 LOG_LEVELS = ("debug", "info", "warn", "error")
+METRICS_COMPAT = ("none", "vllm")
 MM_FETCH_POLICIES = ("off", "allowlist", "public")
 POLICIES = (
     "least_load",
@@ -454,6 +455,8 @@ class Settings:
         (), "Upper bounds of the buckets of durations in seconds, ascending; by default 15 from 0.005 to 300. Times "
         "per token have their own.", "Observability", metavar="S",
     )  # fmt: skip
+    metrics_compat: str = _option("none", "Metrics by vLLM's names, too.", "Observability", choices=METRICS_COMPAT)
+    metrics_on_port: bool = _option(False, "Serve GET /metrics on the HTTP port too.", "Observability")
     log_level: str = _option("info", "How much is logged.", "Observability", choices=LOG_LEVELS)
     log_json: bool = _option(False, "Log as JSON, one object per line.", "Observability")
     log_dir: str | None = _option(

@@ -118,6 +118,7 @@ def decode_registration(frame: bytes, protocol: EngineProtocol) -> EngineInfo:
         max_num_batched_tokens=_count(fields, "max_num_batched_tokens"),
         instance_id=_text(fields, "instance_id"),
         supports_lora=fields.get("supports_lora") is True,
+        max_loras=_count(fields, "max_loras"),
         kv_cache_size_tokens=_count(fields, "kv_cache_size_tokens") or None,
     )
 

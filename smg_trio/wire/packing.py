@@ -98,3 +98,10 @@ _unpackb: Final = msgpack.unpackb
 _packb: Final = msgpack.packb
 # A packer of one's own call takes a buffer of 256 KB for every message. Only the loop's thread packs.
 _packer: Final = msgpack.Packer(default=_as_dict)
+
+
+def expect_map(value: Any) -> dict[str, Any]:
+    """The value, which has to be a map. Raises Malformed."""
+    if type(value) is not dict:
+        raise Malformed("expected a map")
+    return value

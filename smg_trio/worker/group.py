@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from smg_trio.core.engines import EngineInfo, EngineLoad, EngineProtocol
+from smg_trio.core.engines import EngineCounts, EngineInfo, EngineLoad, EngineProtocol
 from smg_trio.core.errors import (
     EngineDead,
     EngineFault,
@@ -122,6 +122,7 @@ class Group:
         self.owing = trio.Event()
         self._given_up: dict[int, tuple[EngineInfo, GivenUp]] = {}
         self._losses = [0] * spec.engine_count
+        self._counts = [EngineCounts() for _ in range(spec.engine_count)]
         self.gave_up = trio.Event()
         self._orphans: dict[int, set[str]] = {}
         self._adopted: set[int] = set()
@@ -233,9 +234,15 @@ class Group:
         rank = batch.rank
         if batch.load is not None and 0 <= rank < self._spec.engine_count:
             self.selector.report(rank, batch.load)
+        if batch.counts is not None and 0 <= rank < self._spec.engine_count:
+            self._counts[rank].add(batch.counts)
         if rank in self._given_up:
             self._hear_given_up(batch)
         entries = self.ledger.entries
+        if batch.queue_times is not None:
+            for request_id, queue_s in batch.queue_times.items():
+                if request_id in entries:
+                    entries[request_id].queue_s = queue_s
         for request_id, output in batch.outputs:
             entry = entries.get(request_id)
             if entry is None:
@@ -484,6 +491,7 @@ class Group:
                 load=self.selector.load(rank),
                 info=handshake.info(rank),
                 losses=self._losses[rank],
+                counts=replace(self._counts[rank]),
             )
             for rank in range(self._spec.engine_count)
         )

@@ -19,9 +19,10 @@ class InFlight(Generic[DeliveryT]):
         delivery: where its outputs go (opaque to this room's pure parts).
         sent: whether the engine has been told of it.
         ended: whether it has left the ledger, for whatever reason.
+        queue_s: seconds in the engine's queue, once the engine has said.
     """
 
-    __slots__ = ("delivery", "ended", "rank", "request_id", "sent")
+    __slots__ = ("delivery", "ended", "queue_s", "rank", "request_id", "sent")
 
     def __init__(self, request_id: str, rank: int, delivery: DeliveryT) -> None:
         self.request_id = request_id
@@ -29,6 +30,7 @@ class InFlight(Generic[DeliveryT]):
         self.delivery = delivery
         self.sent = False
         self.ended = False
+        self.queue_s: float | None = None
 
 
 class Ledger(Generic[DeliveryT]):

@@ -32,7 +32,8 @@ def path_of(route: Route) -> str:
 
 @pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 async def test_every_route_but_the_probes_needs_the_key(tmp_path: Path, http2: bool) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, api_key=(KEY,), http2=http2) as bench:
+    options = {"api_key": (KEY,), "http2": http2, "metrics_on_port": True}
+    async with open_gateway(tmp_path, HELLO, connect=False, **options) as bench:
         for route in ROUTES:
             answer = await bench.http.request(
                 route.method, path_of(route), content=b"{}" if route.method == "POST" else None

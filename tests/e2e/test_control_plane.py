@@ -23,6 +23,7 @@ KEYS: dict[str, Any] = {
     "control_plane_api_keys": ("eye:Wall screen:user:user-key", "ops:On call:admin:admin:key"),
 }
 LOOK = {
+    "/metrics",
     "/workers",
     "/workers/<worker_id>",
     "/v1/loads",
@@ -73,7 +74,7 @@ async def ask(bench: Bench, route: Route, key: str) -> httpx.Response:
 
 @pytest.mark.parametrize("http2", [False, True], ids=["http1", "http2"])
 async def test_each_route_opens_to_the_keys_it_is_meant_for(tmp_path: Path, http2: bool) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, http2=http2, **KEYS) as bench:
+    async with open_gateway(tmp_path, HELLO, connect=False, http2=http2, metrics_on_port=True, **KEYS) as bench:
         for route in ROUTES:
             for key in ("", "unknown", "models-key", "user-key", "admin:key"):
                 answer = await ask(bench, route, key)
@@ -118,7 +119,7 @@ async def test_an_admin_drains_a_worker_and_a_user_only_sees_it(tmp_path: Path) 
 
 
 async def test_without_control_plane_keys_every_key_opens_everything(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False, api_key=("models-key",)) as bench:
+    async with open_gateway(tmp_path, HELLO, connect=False, api_key=("models-key",), metrics_on_port=True) as bench:
         for route in ROUTES:
             assert (await ask(bench, route, "models-key")).status_code not in (401, 403), route
 

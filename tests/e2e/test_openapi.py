@@ -21,7 +21,7 @@ async def document(bench: Bench) -> Any:
 
 
 async def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
-    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
+    async with open_gateway(tmp_path, HELLO, connect=False, metrics_on_port=True) as bench:
         described = await document(bench)
         assert described["openapi"] == "3.1.0"
         found = {(method.upper(), path) for path, methods in described["paths"].items() for method in methods}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from smg_trio.core.engines import EngineLoad, EngineProtocol
+from smg_trio.core.engines import EngineCounts, EngineLoad, EngineProtocol
 from smg_trio.core.outputs import (
     EngineBatch,
     EngineError,
@@ -63,6 +63,22 @@ def expected_vllm_output(vector: Vector, values: list[Any]) -> tuple[str, Genera
     return fields["request_id"], output
 
 
+def expected_counts(stats: dict[str, Any] | None, events: list[dict[str, Any]]) -> EngineCounts | None:
+    prefix = (stats or {"prefix_cache_stats": {"queries": 0, "hits": 0}})["prefix_cache_stats"]
+    preemptions = sum(event["type"] == 3 for event in events)
+    counts = EngineCounts(prefix["queries"], prefix["hits"], preemptions=preemptions)
+    return None if counts == EngineCounts() else counts
+
+
+def expected_queue_times(outputs: list[list[Any]]) -> dict[str, float] | None:
+    found = {}
+    for values in outputs:
+        times = {event["type"]: event["timestamp"] for event in (values[7:8] or [None])[0] or ()}
+        if {1, 2} <= times.keys():
+            found[values[0]] = times[2] - times[1]
+    return found or None
+
+
 def expected_vllm_batch(vector: Vector) -> EngineBatch:
     fields = named(BATCH_FIELDS, vector.generic())
     stats, utility = fields["scheduler_stats"], fields["utility_output"]
@@ -71,7 +87,16 @@ def expected_vllm_batch(vector: Vector) -> EngineBatch:
         outputs=[expected_vllm_output(vector, values) for values in fields["outputs"]],
         load=None
         if stats is None
-        else EngineLoad(stats["num_running_reqs"], stats["num_waiting_reqs"], stats["kv_cache_usage"]),
+        else EngineLoad(
+            stats["num_running_reqs"],
+            stats["num_waiting_reqs"],
+            stats["kv_cache_usage"],
+            stats["num_skipped_waiting_reqs"],
+        ),
+        queue_times=expected_queue_times(fields["outputs"]),
+        counts=expected_counts(
+            stats, [event for values in fields["outputs"] for event in (values[7:8] or [None])[0] or ()]
+        ),
         utility=None
         if utility is None
         else UtilityReply(utility[0], utility[1], None if utility[2] is None else utility[2][1]),

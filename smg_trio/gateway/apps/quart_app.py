@@ -47,7 +47,7 @@ def make_app(gateway: Gateway, feed: LiveFeed | None) -> QuartTrio:
     )
     # A redirect would be one more way around a route's own checks.
     app.url_map.merge_slashes = False
-    for route in served_routes(dashboard=feed is not None):
+    for route in served_routes(dashboard=feed is not None, metrics=gateway.settings.metrics_on_port):
         app.add_url_rule(
             route.path,
             f"{route.method} {route.path}",

@@ -48,6 +48,7 @@ async def sleep(gateway: Gateway, request: Request) -> Response:
     asked = parse_sleep(request.query)
     limit_s = _draining_limit_s(gateway, asked.mode, SLEEP_LIMIT_S)
     await call_all(_engines(gateway, request), "sleep", asked.level, asked.mode, timeout_s=limit_s)
+    _note_sleep(gateway, request, asked.level)
     return json_response(sleeping_body(asked.level))
 
 
@@ -58,6 +59,8 @@ async def wake_up(gateway: Gateway, request: Request) -> Response:
     answers = await call_all(engines, "wake_up", None if tags is None else list(tags), timeout_s=SLEEP_LIMIT_S)
     if None in answers:  # engines before 0.32 do not say
         answers = [not asleep for asleep in await call_all(engines, "is_sleeping", timeout_s=QUICK_LIMIT_S)]
+    if all(answers):
+        _note_sleep(gateway, request, None)
     return json_response(awake_body(tags, fully=all(answers)))
 
 
@@ -162,6 +165,12 @@ def _workers(gateway: Gateway, request: Request) -> list[Worker]:
 
 def _engines(gateway: Gateway, request: Request) -> list[Engine]:
     return engines_of(_workers(gateway, request))
+
+
+def _note_sleep(gateway: Gateway, request: Request, level: int | None) -> None:
+    if gateway.metrics.vllm is not None:
+        for model in {worker.spec.model_id for worker in _workers(gateway, request)}:
+            gateway.metrics.vllm.sleeps(model, level)
 
 
 def _draining_limit_s(gateway: Gateway, mode: str, limit_s: float) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CONTENT_TYPE_LATEST
+
 from smg_trio import __version__
 from smg_trio.api.server_info import loads_body, model_info_body, server_info_body, server_load_body, version_body
 from smg_trio.api.workers import worker_value
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 async def show_version(gateway: Gateway, request: Request) -> Response:
     """The gateway's version."""
     return json_response(version_body(__version__))
+
+
+async def metrics(gateway: Gateway, request: Request) -> Response:
+    """All metrics as Prometheus text."""
+    return Response(200, gateway.metrics.exposition(), [("content-type", CONTENT_TYPE_LATEST)])
 
 
 async def ping(gateway: Gateway, request: Request) -> Response:

@@ -104,6 +104,8 @@ class GenerationSession(Generic[Update]):
         )
         self.note_output = self.metrics.note_output
         self._observer = Observers((self.metrics, gateway.errors, *context.observer.members))
+        if gateway.metrics.vllm is not None:
+            self._observer.add(gateway.metrics.vllm.request(answer.model_id, started))
         self._observer.generation_begins(self)
         self._deadline = gateway.deadlines.start(self._expire)
         gateway.answer_begins(self)

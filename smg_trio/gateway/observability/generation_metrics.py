@@ -40,8 +40,13 @@ class RouterFamilies:
         recent: the last answers that have ended, oldest first.
     """
 
-    def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = LATENCY_BUCKETS_S) -> None:
-        """`bounds`: upper bounds of the buckets of everything but times per token."""
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        bounds: Sequence[float] = LATENCY_BUCKETS_S,
+        gap_bounds: Sequence[float] = PER_TOKEN_BUCKETS_S,
+    ) -> None:
+        """Bounds are upper ones, in seconds: of the buckets of everything but times per token, and of `itl`."""
 
         def counter(name: str, meaning: str, *labels: str) -> CounterFamily:
             return CounterFamily(registry, f"smg_router_{name}", meaning, (*_LABELS, *labels))
@@ -49,8 +54,8 @@ class RouterFamilies:
         def histogram(name: str, meaning: str) -> HistogramFamily:
             return HistogramFamily(registry, f"smg_router_{name}_seconds", meaning, _LABELS, bounds)
 
-        def per_token(name: str, meaning: str) -> HistogramFamily:
-            return HistogramFamily(registry, f"smg_router_{name}_seconds", meaning, _LABELS, PER_TOKEN_BUCKETS_S)
+        def per_token(name: str, meaning: str, bounds: Sequence[float] = PER_TOKEN_BUCKETS_S) -> HistogramFamily:
+            return HistogramFamily(registry, f"smg_router_{name}_seconds", meaning, _LABELS, bounds)
 
         self.requests = counter("requests", "Inference requests.", "streaming")
         self.errors = counter("request_errors", "Inference requests that ended in an error.", "error_type")
@@ -60,7 +65,8 @@ class RouterFamilies:
         self.ttft = histogram("ttft", "From request to the first output of the engine.")
         self.generation = histogram("generation_duration", "From the engine's first output to the end.")
         self.tpot = per_token("tpot", "Mean time per output token after the first, one value per answer.")
-        self.itl = per_token("itl", "Time between two outputs of an answer as it gets them, mostly of a token each.")
+        gaps = "Time between two outputs of an answer as it gets them, mostly of a token each."
+        self.itl = per_token("itl", gaps, gap_bounds)
         self.stages = HistogramFamily(
             registry,
             "smg_router_stage_duration_seconds",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -67,6 +67,16 @@ class HttpMetrics:
         exchange = self.begins(method if method in _METHODS else "other", path)
         exchange.answered(status, code)
         exchange.ended(complete=True)
+
+    def responses(self) -> Iterator[tuple[str, str, float]]:
+        """Path, status and number of all responses so far."""
+        for (path, status, _), count in self._responses.values():
+            yield path, status, count
+
+    def durations(self) -> Iterator[tuple[str, str, HistogramSeries]]:
+        """Method, path and durations of every route that was asked."""
+        for (method, path), series in self._routes.items():
+            yield method, path_label(path), series.duration
 
     def _open(self, method: str, path: str) -> _RouteSeries:
         return _RouteSeries(

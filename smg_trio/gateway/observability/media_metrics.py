@@ -73,6 +73,11 @@ class MediaMetrics(Collector):
     def _wait(self, waiting: int) -> None:
         self._waiting = waiting
 
+    def lookups(self) -> tuple[float, float]:
+        """Items looked up among those processed before, and those of them that were there."""
+        hits = self._lookups.at("hit").value
+        return hits + self._lookups.at("miss").value, hits
+
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
         yield GaugeMetricFamily("smg_media_in_flight_bytes", "Memory that media of requests hold.", self._held)

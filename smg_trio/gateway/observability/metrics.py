@@ -21,8 +21,9 @@ from smg_trio.gateway.observability.media_metrics import MediaMetrics
 from smg_trio.gateway.observability.plugin_gauges import PluginGauges
 from smg_trio.gateway.observability.policy_gauges import PolicyGauges
 from smg_trio.gateway.observability.process_gauges import LiveGauges, ProcessGauges
-from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, HistogramFamily
+from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S, PER_TOKEN_BUCKETS_S, HistogramFamily
 from smg_trio.gateway.observability.usage import LostLines, UsageMetrics
+from smg_trio.gateway.observability.vllm_metrics import INTER_TOKEN_UNION_S, VllmMetrics
 from smg_trio.gateway.observability.worker_gauges import ResilienceGauges, WorkerGauges
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ class Metrics:
     Args:
         workers, admission, encodings, bodies, in_flight, plugins, usage_log: what is looked into.
         bounds: upper bounds of the buckets of durations in seconds, but for times per token.
-
         identities: how many of them have usage metrics of their own.
+        vllm_names: whether what vLLM's server shows is shown by its names, too.
 
     Attributes:
         media: of images and videos in requests.
         usage: what each identity used.
+        vllm: the metrics by vLLM's names; None where they are not asked for.
         recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
     """
 
@@ -65,11 +67,13 @@ class Metrics:
         plugins: Sequence[PluginCalls] = (),
         usage_log: UsageLog | None = None,
         identities: int = 0,
+        *,
+        vllm_names: bool = False,
     ) -> None:
         self.registry = registry = CollectorRegistry()
         self.http = HttpMetrics(registry, bounds)
         self.media = MediaMetrics(registry)
-        self._router = RouterFamilies(registry, bounds)
+        self._router = RouterFamilies(registry, bounds, INTER_TOKEN_UNION_S if vllm_names else PER_TOKEN_BUCKETS_S)
         self.usage = UsageMetrics(registry, identities)
         self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
         self._in_flight = in_flight
@@ -88,6 +92,10 @@ class Metrics:
             self._process,
         ):
             registry.register(collector)
+        self.vllm: VllmMetrics | None = None
+        if vllm_names:
+            self.vllm = VllmMetrics(workers, in_flight, self._endpoints, self.http, self.media)
+            registry.register(self.vllm)
         for library in (ProcessCollector, PlatformCollector, GCCollector):
             library(registry=registry)
 
@@ -123,3 +131,5 @@ class Metrics:
         for key in [key for key in self._endpoints if key[0] == model]:
             del self._endpoints[key]
         self._router.forget(model)
+        if self.vllm is not None:
+            self.vllm.forget_model(model)

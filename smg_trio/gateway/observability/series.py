@@ -94,6 +94,10 @@ class _Family(Collector, Generic[Series]):
 class CounterFamily(_Family[CounterSeries]):
     """A name (without ``_total``), what it means, its labels."""
 
+    def values(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        """Labels and value of every series."""
+        return ((labels, series.value) for labels, series in self._series.items())
+
     def _make(self) -> CounterSeries:
         return CounterSeries()
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from smg_trio.core.engines import EngineLoad
 from smg_trio.core.errors import ProtocolViolation
 from smg_trio.core.outputs import (
     EngineBatch,
@@ -23,14 +22,15 @@ from smg_trio.core.outputs import (
     PositionLogprobs,
     UtilityReply,
 )
-from smg_trio.wire.packing import MALFORMED, Malformed, describe, unpack
+from smg_trio.wire.packing import MALFORMED, Malformed, describe, expect_map, unpack
 from smg_trio.wire.tensors import decode_rows, decode_tensor
+from smg_trio.wire.vllm.statistics import note_events, note_statistics
 
 # Positions in EngineCoreOutputs.
 _ENGINE_INDEX, _OUTPUTS, _STATS, _UTILITY, _FINISHED, _WAVE_COMPLETE, _START_WAVE = 0, 1, 2, 4, 5, 6, 7
 _BATCH_LENGTH: Final = 8
 # Positions in EngineCoreOutput.
-_NEW_LOGPROBS, _PROMPT_LOGPROBS, _POOLING, _FINISH, _STOP, _KV_PARAMS = 2, 3, 4, 5, 6, 8
+_NEW_LOGPROBS, _PROMPT_LOGPROBS, _POOLING, _FINISH, _STOP, _EVENTS, _KV_PARAMS = 2, 3, 4, 5, 6, 7, 8
 _PREFILL, _NANS, _MM_MISS, _ERROR = 11, 13, 14, 18
 _OUTPUT_LENGTH: Final = 19
 # What a token-only output holds besides nil: id, tokens and the zero of num_nans_in_logits.
@@ -64,11 +64,12 @@ def _batch(message: list[Any], frames: Sequence[bytes]) -> EngineBatch:
     missing = _BATCH_LENGTH - len(message)
     if missing > 0:
         message += [None] * missing
-    batch = EngineBatch(message[_ENGINE_INDEX] or 0, _outputs(message[_OUTPUTS] or (), frames))
+    batch = EngineBatch(message[_ENGINE_INDEX] or 0)
+    batch.outputs = _outputs(message[_OUTPUTS] or (), frames, batch)
     if type(batch.rank) is not int:
         raise Malformed("engine index is not an integer")
     if message[_STATS] is not None:
-        batch.load = _load(message[_STATS])
+        note_statistics(batch, message[_STATS])
     # All four are nil in nearly every message: one C call says so.
     if message[_UTILITY:_BATCH_LENGTH] != _NO_NOTICES:
         _set_notices(batch, message)
@@ -80,7 +81,7 @@ _MAX_WAVE: Final = 1 << 62
 _NO_NOTICES: Final = [None] * (_BATCH_LENGTH - _UTILITY)
 
 
-def _outputs(items: Sequence[Any], frames: Sequence[bytes]) -> list[tuple[str, GenerationOutput]]:
+def _outputs(items: Sequence[Any], frames: Sequence[bytes], batch: EngineBatch) -> list[tuple[str, GenerationOutput]]:
     outputs: list[tuple[str, GenerationOutput]] = []
     append = outputs.append
     for item in items:
@@ -91,6 +92,8 @@ def _outputs(items: Sequence[Any], frames: Sequence[bytes]) -> list[tuple[str, G
         output = GenerationOutput(token_ids)
         if item.count(None) != len(item) - _PLAIN_VALUES or len(item) <= _NANS or item[_NANS] is None:
             _fill(output, item, frames)
+            if item[_EVENTS] is not None:
+                note_events(batch, request_id, item[_EVENTS])
         append((request_id, output))
     return outputs
 
@@ -107,9 +110,9 @@ def _fill(output: GenerationOutput, item: list[Any], frames: Sequence[bytes]) ->
     if item[_POOLING] is not None:
         output.pooled = [float(value) for value in decode_tensor(item[_POOLING], frames)[1]]
     if item[_KV_PARAMS] is not None:
-        output.kv_transfer_params = _expect_map(item[_KV_PARAMS])
+        output.kv_transfer_params = expect_map(item[_KV_PARAMS])
     if item[_PREFILL] is not None:
-        cached = _expect_map(item[_PREFILL]).get("num_cached_tokens")
+        cached = expect_map(item[_PREFILL]).get("num_cached_tokens")
         output.cached_tokens = cached if type(cached) is int else None
     if item[_FINISH] is not None:
         _finish(output, item)
@@ -156,15 +159,6 @@ def _positions(value: Any, frames: Sequence[bytes]) -> list[PositionLogprobs]:
     return list(map(PositionLogprobs, token_ids, logprobs, ranks))
 
 
-def _load(stats: Any) -> EngineLoad:
-    get = _expect_map(stats).get
-    running, waiting = get("num_running_reqs", 0), get("num_waiting_reqs", 0)
-    usage = get("kv_cache_usage", 0.0)
-    if type(running) is not int or type(waiting) is not int or not isinstance(usage, (int, float)):
-        raise Malformed("scheduler statistics hold something other than numbers")
-    return EngineLoad(running, waiting, float(usage))
-
-
 def _set_notices(batch: EngineBatch, message: list[Any]) -> None:
     if message[_UTILITY] is not None:
         batch.utility = _utility(message[_UTILITY])
@@ -194,10 +188,4 @@ def _request_ids(value: Any) -> tuple[str, ...]:
 def _wave(value: Any) -> int | None:
     if value is not None and (type(value) is not int or not 0 <= value <= _MAX_WAVE):
         raise Malformed("wave number is not a number of waves")
-    return value
-
-
-def _expect_map(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise Malformed("expected a map")
     return value
