@@ -29,6 +29,7 @@ TOTAL_S: Final = 15.0
 """How long one file may take, redirects, lookups and waiting for its turn included."""
 MAX_REDIRECTS: Final = 3
 _AT_ONCE: Final = 128
+_NONE: Final = HostPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class FetchPolicy:
     """Which URLs are fetched: of these hosts, if any at all."""
 
     enabled: bool = False
-    hosts: HostPolicy = HostPolicy()
+    hosts: HostPolicy = _NONE
 
     @classmethod
     def of(cls, settings: Settings) -> FetchPolicy:
