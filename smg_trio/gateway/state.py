@@ -138,7 +138,9 @@ class Gateway:
         self.response_ids = ResponseIds()
         encodings = EncodingCache(settings.tokenizer_cache_l1_max_memory)
         self.limits = RequestLimits(
-            max_logprobs=settings.max_logprobs, kv_transfer_params=settings.allow_kv_transfer_params
+            max_logprobs=settings.max_logprobs,
+            kv_transfer_params=settings.allow_kv_transfer_params,
+            mcp=bool(settings.mcp_allow),
         )
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)

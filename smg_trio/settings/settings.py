@@ -334,6 +334,26 @@ class Settings:
         False, "Pass kv_transfer_params of clients to engines. Invalid ones occupy an engine's cache permanently.",
         "HTTP",
     )  # fmt: skip
+    mcp_allow: tuple[str, ...] = _option(
+        (), "Hosts of MCP servers whose tools this gateway calls for Responses requests (tools of type mcp): a host "
+        "name, *.example.com for all names below example.com, each with :PORT where the port is not 80 or 443. None: "
+        "such tools are not offered to models. Needs smg-trio[mcp].", "MCP", metavar="HOST",
+    )  # fmt: skip
+    mcp_private: bool = _option(
+        False, "Hosts of --mcp-allow may have loopback and private addresses: for MCP servers in your own network. "
+        "Link-local addresses stay refused.", "MCP",
+    )  # fmt: skip
+    mcp_max_tool_calls: int = _option(
+        32, "Calls of MCP tools in one response; a request may lower it (max_tool_calls). Then the model has to answer "
+        "without further ones.", "MCP", flags=("--max-tool-calls",), metavar="N",
+    )  # fmt: skip
+    mcp_timeout_secs: float = _option(
+        60.0, "How long connecting to an MCP server, listing its tools, or one call may take.", "MCP", metavar="S"
+    )
+    mcp_max_result_bytes: int = _option(
+        128 * 1024, "Largest text that one call of an MCP tool may give to the model; a call with more fails.", "MCP",
+        metavar="BYTES",
+    )  # fmt: skip
     history_backend: str = _option(
         "memory", "Where the Responses API keeps responses and conversations: memory, none, sqlite:PATH, or postgres, "
         "which several gateways can share.", "History", metavar="STORE",
