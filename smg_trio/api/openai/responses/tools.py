@@ -103,6 +103,16 @@ def flat_name(namespace: str | None, name: str) -> str:
     return name if namespace is None else f"{namespace}{NAMESPACE_SEPARATOR}{name}"
 
 
+def called_tool(name: str, declared: Mapping[str, DeclaredTool], labels: Iterable[str]) -> DeclaredTool | None:
+    """What a function is that the model calls: as declared, or one that a server does not have; None if unknown."""
+    if (tool := declared.get(name)) is not None:
+        return tool
+    for label in labels:
+        if name.startswith(prefix := flat_name(label, "")):
+            return DeclaredTool(name.removeprefix(prefix), "mcp", label)
+    return None
+
+
 def offered_by(server: McpServer, tools: Iterable[McpTool]) -> OfferedTools:
     """Those tools of a server that the request wants, as functions of the model."""
     functions: list[Tool] = []
