@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -31,6 +32,7 @@ from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.origins import OriginPolicy
 from smg_trio.gateway.tasks.background import BackgroundTasks
 from smg_trio.gateway.tasks.deadlines import DeadlineQueue
+from smg_trio.mcp.sessions import McpAccess
 from smg_trio.media.processor import MediaProcessor
 from smg_trio.media.reader import MediaReader
 from smg_trio.pipeline.encoding_cache import EncodingCache
@@ -81,6 +83,7 @@ class Gateway:
         plugins: that settings and workers name.
         hooks: that see requests and answers; None where there are none.
         media: processes images and videos of requests.
+        mcp: the MCP servers whose tools are called; None where none is allowed.
         meters: what their holders use.
         origins: which web pages may send requests.
         access: follows requests to their line in the log.
@@ -150,11 +153,13 @@ class Gateway:
         self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
         preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
         self.preparer = Preparer(encodings=encodings, media=preparer)
+        self.mcp = McpAccess(settings) if settings.mcp_allow else None
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.errors = RecentErrors()
         self.notes = Notes()
         self.started = time.monotonic()
+        self._tool_runs = 0
         self._no_answers: trio.Event | None = None
         self._drain = trio.Event()
 
@@ -203,13 +208,26 @@ class Gateway:
     def answer_ends(self, answer: InFlightGeneration) -> None:
         """And no longer."""
         del self.in_flight[answer]
-        if not self.in_flight and self._no_answers is not None:
+        self._tell_no_answers()
+
+    def _tell_no_answers(self) -> None:
+        if not self.in_flight and not self._tool_runs and self._no_answers is not None:
             self._no_answers.set()
             self._no_answers = None
 
+    @contextmanager
+    def tools_run(self) -> Iterator[None]:
+        """A response that calls tools has not ended, though there are times when nothing of it is in flight."""
+        self._tool_runs += 1
+        try:
+            yield
+        finally:
+            self._tool_runs -= 1
+            self._tell_no_answers()
+
     async def wait_no_answers(self) -> None:
         """Wait until nothing is being generated."""
-        while self.in_flight:
+        while self.in_flight or self._tool_runs:
             if self._no_answers is None:
                 self._no_answers = trio.Event()
             await self._no_answers.wait()
