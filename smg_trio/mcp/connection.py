@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx2
-import mcp_types
 import trio
+from mcp import types
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -114,7 +114,7 @@ class McpConnection:
             Client(
                 streamable_http_client(self._server.url, http_client=http, max_sse_event_size=self._max_answer),
                 cache=None,
-                client_info=mcp_types.Implementation(name="smg-trio", version=__version__),
+                client_info=types.Implementation(name="smg-trio", version=__version__),
             ) as client,
         ):
             self._client = client
@@ -149,7 +149,7 @@ class McpConnection:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> McpResult:
         """Call a tool. What goes wrong is in the result."""
 
-        async def call(client: Client) -> mcp_types.CallToolResult:
+        async def call(client: Client) -> types.CallToolResult:
             return await client.call_tool(name, dict(arguments))
 
         try:
@@ -216,7 +216,7 @@ def _leaves(error: BaseException | None) -> Iterable[BaseException]:
         yield error
 
 
-def _tool(tool: mcp_types.Tool) -> McpTool:
+def _tool(tool: types.Tool) -> McpTool:
     annotations = tool.annotations
     return McpTool(
         tool.name,
@@ -226,7 +226,7 @@ def _tool(tool: mcp_types.Tool) -> McpTool:
     )
 
 
-def _text(answer: mcp_types.CallToolResult) -> str:
+def _text(answer: types.CallToolResult) -> str:
     """What a model can read of a result: its texts, of anything else what it is; if it has no content, its JSON."""
     parts = [_part(block) for block in answer.content]
     if not parts and answer.structured_content is not None:
@@ -234,14 +234,14 @@ def _text(answer: mcp_types.CallToolResult) -> str:
     return "\n".join(parts)
 
 
-def _part(block: mcp_types.ContentBlock) -> str:
-    if isinstance(block, mcp_types.TextContent):
+def _part(block: types.ContentBlock) -> str:
+    if isinstance(block, types.TextContent):
         return block.text
-    if isinstance(block, mcp_types.EmbeddedResource):
+    if isinstance(block, types.EmbeddedResource):
         resource = block.resource
-        if isinstance(resource, mcp_types.TextResourceContents):
+        if isinstance(resource, types.TextResourceContents):
             return resource.text
         return f"[a resource of type {resource.mime_type}, which is not shown: {resource.uri}]"
-    if isinstance(block, mcp_types.ResourceLink):
+    if isinstance(block, types.ResourceLink):
         return f"[a link: {block.uri}]"
     return f"[{block.type} of type {block.mime_type}, which is not shown]"

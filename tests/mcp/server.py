@@ -12,7 +12,7 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
 from mcp.server.mcpserver import Context, Image, MCPServer
-from mcp_types import ToolAnnotations
+from mcp.types import ToolAnnotations
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
