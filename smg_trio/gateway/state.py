@@ -95,6 +95,7 @@ class Gateway:
         background: responses that no client waits for.
         response_ids: those of responses being generated.
         in_flight: answers being generated now, streamed or not, oldest first.
+        tool_runs: the scopes of responses that call tools.
         errors: what went wrong lately.
         notes: what the log says only once.
         started: when the gateway was made, on the system's monotonic clock.
@@ -159,7 +160,7 @@ class Gateway:
         self.errors = RecentErrors()
         self.notes = Notes()
         self.started = time.monotonic()
-        self._tool_runs = 0
+        self.tool_runs: set[trio.CancelScope] = set()
         self._no_answers: trio.Event | None = None
         self._drain = trio.Event()
 
@@ -211,23 +212,27 @@ class Gateway:
         self._tell_no_answers()
 
     def _tell_no_answers(self) -> None:
-        if not self.in_flight and not self._tool_runs and self._no_answers is not None:
+        if not self.in_flight and not self.tool_runs and self._no_answers is not None:
             self._no_answers.set()
             self._no_answers = None
 
     @contextmanager
-    def tools_run(self) -> Iterator[None]:
-        """A response that calls tools has not ended, though there are times when nothing of it is in flight."""
-        self._tool_runs += 1
-        try:
-            yield
-        finally:
-            self._tool_runs -= 1
-            self._tell_no_answers()
+    def tools_run(self, deadline: float) -> Iterator[trio.CancelScope]:
+        """A response that calls tools has not ended, though there are times when nothing of it is in flight.
+
+        The scope is cancelled at the deadline, and when the grace period is over (`tool_runs`).
+        """
+        with trio.CancelScope(deadline=deadline) as scope:
+            self.tool_runs.add(scope)
+            try:
+                yield scope
+            finally:
+                self.tool_runs.discard(scope)
+                self._tell_no_answers()
 
     async def wait_no_answers(self) -> None:
         """Wait until nothing is being generated."""
-        while self.in_flight or self._tool_runs:
+        while self.in_flight or self.tool_runs:
             if self._no_answers is None:
                 self._no_answers = trio.Event()
             await self._no_answers.wait()

@@ -392,3 +392,20 @@ async def test_a_shutdown_lets_a_call_end(tmp_path: Path, server: ToolServer) ->
                 await until(lambda: bench.gateway.draining)
                 server.go_on.set()
         assert found[0]["output"][-1]["content"][0]["text"] == "At last."
+
+
+async def test_a_call_that_outlives_the_grace_period_is_an_error(tmp_path: Path, server: ToolServer) -> None:
+    async with open_bench(tmp_path, server.url, shutdown_grace_period_secs=0.2) as bench:
+        says(bench, call("geo__slow", {}))
+        found: list[dict[str, Any]] = []
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+
+                async def ask() -> None:
+                    found.extend(await streamed(bench, tools=[tool(server)]))
+
+                nursery.start_soon(ask)
+                await server.waiting.wait()
+                bench.shutdown.ask()
+        assert found[-1]["type"] == "response.failed"
+        assert "shutting down" in found[-1]["response"]["error"]["message"]

@@ -21,6 +21,7 @@ from smg_trio.api.openai.responses.mcp_items import ApprovedCall, listed_tools
 from smg_trio.api.openai.responses.mcp_work import McpWork
 from smg_trio.api.openai.responses.object import ResponseEnd
 from smg_trio.api.openai.responses.tools import NO_OFFER, DeclaredTool, OfferedTools, offered_by
+from smg_trio.core.errors import ShuttingDown
 from smg_trio.core.events import NO_TOKENS, ChoiceUpdate, Usage
 from smg_trio.core.mcp import McpFailure, McpResult, McpServer, McpTool
 from smg_trio.gateway.generation.session import GenerationSession, GenerationTimeout
@@ -122,10 +123,12 @@ class ToolLoop:
         timeout_s = self._gateway.settings.request_timeout_secs
         access = self._gateway.mcp
         assert access is not None, "servers are read only where some are allowed"
-        with self._gateway.tools_run(), trio.move_on_at(self._rounds.started + timeout_s) as scope:
+        deadline = self._rounds.started + timeout_s
+        with self._gateway.tools_run(deadline):
             async with access.sessions() as sessions:
                 return await self._all_rounds(sessions)
-        assert scope.cancelled_caught
+        if trio.current_time() < deadline:
+            raise ShuttingDown("The server is shutting down.")
         raise GenerationTimeout(f"The answer took longer than {timeout_s:g}s.")
 
     async def _all_rounds(self, sessions: McpSessions) -> Usage:
