@@ -217,18 +217,17 @@ class Gateway:
             self._no_answers = None
 
     @contextmanager
-    def tools_run(self, deadline: float) -> Iterator[trio.CancelScope]:
+    def tools_run(self, scope: trio.CancelScope) -> Iterator[None]:
         """A response that calls tools has not ended, though there are times when nothing of it is in flight.
 
-        The scope is cancelled at the deadline, and when the grace period is over (`tool_runs`).
+        `scope`, which it runs in, is cancelled when the grace period is over.
         """
-        with trio.CancelScope(deadline=deadline) as scope:
-            self.tool_runs.add(scope)
-            try:
-                yield scope
-            finally:
-                self.tool_runs.discard(scope)
-                self._tell_no_answers()
+        self.tool_runs.add(scope)
+        try:
+            yield
+        finally:
+            self.tool_runs.discard(scope)
+            self._tell_no_answers()
 
     async def wait_no_answers(self) -> None:
         """Wait until nothing is being generated."""

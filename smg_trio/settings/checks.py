@@ -9,10 +9,11 @@ from math import inf
 from typing import NamedTuple
 
 from smg_trio.core.errors import ConfigError
+from smg_trio.settings.choices import BACKENDS, CONTROL_PLANE_ROLES
 from smg_trio.settings.flags import flag_of
 from smg_trio.settings.mcp import mcp_hosts
 from smg_trio.settings.media import check_media
-from smg_trio.settings.settings import BACKENDS, CONTROL_PLANE_ROLES, Settings, options
+from smg_trio.settings.settings import Settings, options
 
 
 def check_settings(settings: Settings) -> None:

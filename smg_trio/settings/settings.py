@@ -12,23 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from smg_trio.settings.choices import LOG_LEVELS, MM_FETCH_POLICIES, POLICIES
 from smg_trio.settings.flags import option as _option
-
-BACKENDS = ("vllm", "tokenspeed")
-CONTROL_PLANE_ROLES = ("admin", "user")
-LOG_LEVELS = ("debug", "info", "warn", "error")
-MM_FETCH_POLICIES = ("off", "allowlist", "public")
-POLICIES = (
-    "least_load",
-    "round_robin",
-    "random",
-    "power_of_two",
-    "passthrough",
-    "consistent_hashing",
-    "prefix_hash",
-    "cache_aware",
-    "manual",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

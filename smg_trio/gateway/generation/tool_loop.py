@@ -124,7 +124,7 @@ class ToolLoop:
         access = self._gateway.mcp
         assert access is not None, "servers are read only where some are allowed"
         deadline = self._rounds.started + timeout_s
-        with self._gateway.tools_run(deadline):
+        with trio.CancelScope(deadline=deadline) as scope, self._gateway.tools_run(scope):
             async with access.sessions() as sessions:
                 return await self._all_rounds(sessions)
         if trio.current_time() < deadline:
