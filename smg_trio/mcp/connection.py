@@ -56,6 +56,7 @@ class McpConnection:
     def __init__(
         self,
         server: McpServer,
+        url: str,
         addresses: Sequence[Address],
         context: ssl.SSLContext | None,
         *,
@@ -66,12 +67,14 @@ class McpConnection:
 
         Args:
             server: what the request says of it.
+            url: of the server, as it was read and checked: no other reader may find another host or port in it.
             addresses: that the URL's name has, checked.
             context: for https.
             limit_s: how long connecting, listing, or one call may take, in seconds.
             max_result_bytes: of the text that a call may give.
         """
         self._server = server
+        self._url = url
         self._limit_s = limit_s
         self._max_result = max_result_bytes
         # A result is JSON twice over at times: as text and as what it stands for.
@@ -112,7 +115,7 @@ class McpConnection:
                 timeout=timeout,
             ) as http,
             Client(
-                streamable_http_client(self._server.url, http_client=http, max_sse_event_size=self._max_answer),
+                streamable_http_client(self._url, http_client=http, max_sse_event_size=self._max_answer),
                 cache=None,
                 client_info=types.Implementation(name="smg-trio", version=__version__),
             ) as client,

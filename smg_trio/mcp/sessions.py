@@ -81,7 +81,8 @@ class McpAccess:
         except trio.TooSlowError:
             raise McpFailure(f"looking up the URL's host took more than {self._limit_s:g} s") from None
         context = await self._tls() if url.scheme == "https" else None
-        return McpConnection(server, addresses, context, limit_s=self._limit_s, max_result_bytes=self._max_result)
+        read = f"{url.scheme}://{url.authority}{url.target}"
+        return McpConnection(server, read, addresses, context, limit_s=self._limit_s, max_result_bytes=self._max_result)
 
     async def _tls(self) -> ssl.SSLContext:
         if self._context is None:

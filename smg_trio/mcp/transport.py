@@ -1,8 +1,7 @@
 """HTTP to an MCP server: to addresses that were checked, with bounds on what it may send.
 
-The SDK speaks the protocol over an httpx2 client. This transport of that client follows no proxies of the environment,
-keeps no cookies, takes no compressed answers (a few of their bytes may stand for gigabytes), and ends an answer that is
-larger than the limit.
+The SDK speaks the protocol over an httpx2 client. This transport of that client uses no proxy, takes no compressed
+answers (a few of their bytes may stand for gigabytes), and ends an answer that is larger than the limit.
 """
 
 from __future__ import annotations

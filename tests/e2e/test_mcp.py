@@ -409,3 +409,14 @@ async def test_a_call_that_outlives_the_grace_period_is_an_error(tmp_path: Path,
                 bench.shutdown.ask()
         assert found[-1]["type"] == "response.failed"
         assert "shutting down" in found[-1]["response"]["error"]["message"]
+
+
+async def test_what_fails_before_there_is_output_has_a_status(bench: Bench, server: ToolServer) -> None:
+    first = await whole(bench, tools=[tool(server)])
+    await bench.http.delete(f"/workers/{bench.worker.spec.worker_id}")
+    again = {"tools": [tool(server)], "previous_response_id": first["id"]}  # nothing is to be listed
+    for stream in (False, True):
+        assert (await respond(bench, stream=stream, **again)).status_code in (404, 503)
+    events = await streamed(bench, tools=[tool(server)]) if bench.gateway.registry.workers() else []
+    assert not events
+    assert not bench.gateway.tool_runs

@@ -12,7 +12,10 @@ import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
 from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
+
+from tests.certificates import Authority
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -80,10 +83,12 @@ def tools_of(server: ToolServer) -> MCPServer:
 
 
 @asynccontextmanager
-async def tool_server(*, legacy: bool = False) -> AsyncIterator[ToolServer]:
+async def tool_server(*, legacy: bool = False, authority: Authority | None = None) -> AsyncIterator[ToolServer]:
     """Run one; `legacy`: it knows sessions, and not the protocol that has none (before 2026-07-28)."""
     server = ToolServer()
-    app = tools_of(server).streamable_http_app()
+    app = tools_of(server).streamable_http_app(
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    )
 
     async def noted(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,17 +108,19 @@ async def tool_server(*, legacy: bool = False) -> AsyncIterator[ToolServer]:
 
         await app(scope, again, send)
 
-    async with served(noted) as base:
+    async with served(noted, authority) as base:
         server.url = f"{base}/mcp"
         yield server
 
 
 @asynccontextmanager
-async def served(app: App) -> AsyncIterator[str]:
-    """Run an ASGI app; gives the URL that its paths follow."""
+async def served(app: App, authority: Authority | None = None) -> AsyncIterator[str]:
+    """Run an ASGI app, with TLS if there is an authority; gives the URL that its paths follow."""
     config = Config()
     config.bind = ["127.0.0.1:0"]
     config.accesslog = config.errorlog = None
+    if authority is not None:
+        config.certfile, config.keyfile = str(authority.cert), str(authority.key)
     async with trio.open_nursery() as nursery:
         [url] = await nursery.start(serve, app, config)
         yield url

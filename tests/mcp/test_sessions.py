@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import trio
 
+from smg_trio.core.errors import ConfigError
 from smg_trio.core.mcp import McpFailure, McpResult, McpServer, McpServerNotAllowed
 from smg_trio.mcp.sessions import McpAccess
 from smg_trio.settings.settings import Settings
+from tests.certificates import Authority
 
 from .server import ToolServer, served, tool_server, unruly
 
@@ -163,3 +167,37 @@ async def test_what_the_body_raises_comes_out_as_it_is() -> None:
     with pytest.raises(KeyError):
         async with access().sessions():
             raise KeyError
+
+
+async def test_the_certificate_is_checked_against_the_name(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("tools.example")
+    async with tool_server(authority=authority) as server:
+        port = urlsplit(server.url).port
+        settings = Settings(mcp_allow=(f"tools.example:{port}", f"other.example:{port}"), mcp_private=True)
+
+        async def resolve(host: str, port: int) -> list[Any]:
+            return [ip_address("::1"), ip_address("127.0.0.1")]  # nothing listens at the first
+
+        for context, host, output in (
+            (authority.trusting(), "tools.example", "2"),
+            (authority.trusting(), "other.example", None),
+            (None, "tools.example", None),
+        ):
+            checked = McpAccess(settings, resolve=resolve, context=context)
+            async with checked.sessions() as sessions:
+                me = named(f"https://{host}:{port}/mcp")
+                checked.check(me)
+                result = await sessions.call(me, "add", {"a": 1, "b": 1})
+                assert result.output == output
+                if output is None:
+                    assert problem(result) == "the certificate of the MCP server is not valid"
+        assert {headers["host"] for _, _, headers in server.requests} == {f"tools.example:{port}"}
+
+
+def test_without_the_sdk_it_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    monkeypatch.delitem(sys.modules, "smg_trio.mcp.connection", raising=False)
+    with pytest.raises(ConfigError, match=r"--mcp-allow: needs the MCP SDK .* Install smg-trio\[mcp\]"):
+        access()
+    assert McpAccess(Settings()) is not None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from smg_trio.core.mcp import McpServer, McpTool
 
 NAMESPACE_SEPARATOR: Final = "__"
+_MAX_SERVERS: Final = 16
 _HOSTED: Final = frozenset(
     {
         "apply_patch",
@@ -145,6 +146,8 @@ def parse_response_tools(value: Any, param: str = "tools", *, mcp: bool = False)
         kind = _kind(mapping(entry, path), path)
         if mcp and kind == "mcp":
             server = parse_mcp_tool(entry, path)
+            if len(servers) == _MAX_SERVERS:
+                raise refuse(param, f"at most {_MAX_SERVERS} tools of type 'mcp' are allowed")
             if server.label in servers:
                 raise refuse(f"{path}.server_label", f"more than one server is called {describe(server.label)}")
             servers[server.label] = server

@@ -101,6 +101,13 @@ def test_labels_are_unique() -> None:
     assert caught.value.param == "tools[1].server_label"
 
 
+def test_servers_are_counted() -> None:
+    many = [SERVER | {"server_label": f"s{number}"} for number in range(17)]
+    assert len(parse(tools=many[1:]).tools.servers) == 16
+    with pytest.raises(InvalidRequest, match="at most 16"):
+        parse(tools=many)
+
+
 @pytest.mark.parametrize(
     ("members", "offered", "asking"),
     [
