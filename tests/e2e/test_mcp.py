@@ -368,7 +368,7 @@ async def _socket(bench: Bench, body: dict[str, Any], *, task_status: trio.TaskS
 
 
 async def test_the_whole_response_has_the_time_limit(tmp_path: Path, server: ToolServer) -> None:
-    async with open_bench(tmp_path, server.url, request_timeout_secs=0.3, sse_keepalive_secs=0.05) as bench:
+    async with open_bench(tmp_path, server.url, request_timeout_secs=0.5, sse_keepalive_secs=0.05) as bench:
         says(bench, call("geo__slow", {}))
         assert error_of(await respond(bench, tools=[tool(server)]), 504)["code"] == "request_timeout"
         answer = ok(await respond(bench, tools=[tool(server)], stream=True))
