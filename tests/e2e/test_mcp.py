@@ -195,6 +195,9 @@ async def test_what_servers_do_wrong_is_in_items(tmp_path: Path, server: ToolSer
         assert sum(event["type"] == "response.mcp_call.failed" for event in events) == len(items)
         assert len(items) == len(calls)
         assert "offers no tool called 'gone'" in problems[4]
+        seconds = bench.gateway.metrics.mcp
+        assert [sum(seconds.at("list", result).counts) for result in ("ok", "error")] == [2, 1]
+        assert [sum(seconds.at("call", result).counts) for result in ("ok", "error")] == [0, 3]
         assert events[-1]["response"]["output"][-1]["content"][0]["text"] == "So be it."
         assert all(words in prompt(bench) for words in ("Error executing tool fail", "1001 bytes", "not a JSON object"))
 

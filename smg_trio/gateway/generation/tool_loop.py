@@ -171,10 +171,13 @@ class ToolLoop:
         ended = {label: trio.Event() for label in self._servers}
 
         async def ask(server: McpServer) -> None:
+            began = trio.current_time()
             try:
                 found[server.label] = await sessions.list_tools(server)
+                self._note("list", server.label, "its tools", began)
             except McpFailure as failure:
                 found[server.label] = McpResult(failure=failure)
+                self._note("list", server.label, "its tools", began, failure)
             ended[server.label].set()
 
         async with _beside() as nursery:
@@ -196,7 +199,6 @@ class ToolLoop:
         await event.wait()
         result = found[server.label]
         if isinstance(result, McpResult):
-            self._note(server.label, "its tools", result)
             self._output.end_work(index, result)
         else:
             tools = [tool for tool in result if server.offers(tool)]
@@ -246,8 +248,9 @@ class ToolLoop:
         arguments = _arguments(item.text)
         if arguments is None:
             return McpResult(failure=McpFailure("the arguments are not a JSON object"))
+        began = trio.current_time()
         result = await sessions.call(self._servers[work.label], name, arguments)
-        self._note(work.label, name, result)
+        self._note("call", work.label, name, began, result.failure)
         return result
 
     async def _give_up(self, calls: Sequence[int]) -> None:
@@ -256,9 +259,11 @@ class ToolLoop:
             self._output.end_work(index)
             await self._send(self._sink.work_ends(index))
 
-    def _note(self, label: str, what: str, result: McpResult) -> None:
-        if result.failure is not None:
-            logger.info("MCP server %r, %s: %s", label, what, result.failure.message)
+    def _note(self, operation: str, label: str, what: str, began: float, failure: McpFailure | None = None) -> None:
+        result = "ok" if failure is None else "error"
+        self._gateway.metrics.mcp.at(operation, result).observe(trio.current_time() - began)
+        if failure is not None:
+            logger.info("MCP server %r, %s: %s", label, what, failure.message)
 
 
 @asynccontextmanager
