@@ -56,17 +56,19 @@ class AnswerBlocks:
         last_call_is_whole: whether the arguments of the last call that ended are JSON.
     """
 
-    __slots__ = ("_arguments", "_call", "_events", "_held", "called", "index", "kind", "last_call_is_whole")
+    __slots__ = ("_arguments", "_call", "_events", "_first", "_held", "called", "index", "kind", "last_call_is_whole")
 
-    def __init__(self, events: ChatEvents) -> None:
+    def __init__(self, events: ChatEvents, first: int = 0) -> None:
+        """`first`: the index of the first block."""
         self._events = events
+        self._first = first
         self._call = -1
         self._arguments: list[str] = []
         self._held: list[str] = []
         self.called = False
         self.last_call_is_whole = False
         self.kind: BlockKind | None = None
-        self.index = 0
+        self.index = first
 
     def steps(self, events: Sequence[ParserEvent]) -> list[Step]:
         """What one update adds."""
@@ -79,7 +81,7 @@ class AnswerBlocks:
         """What ends the answer. An answer that said nothing is one empty text: clients read the first block."""
         steps: list[Step] = []
         self._leave(steps)
-        if self.index == 0:
+        if self.index == self._first:
             self._open("text", steps)
             self._leave(steps)
         return steps

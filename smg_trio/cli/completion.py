@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import shtab
 
 from smg_trio.parsers.registry import reasoning_parser_names, tool_parser_names
-from smg_trio.settings.settings import BACKENDS, POLICIES
+from smg_trio.settings.choices import BACKENDS, POLICIES
 
 SHELLS = ("bash", "zsh", "fish")
 _KINDS = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "PATH": shtab.FILE, "MODEL": shtab.DIRECTORY}

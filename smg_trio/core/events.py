@@ -87,6 +87,19 @@ class Usage:
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
 
+    def plus(self, other: Usage) -> Usage:
+        """Of both together; what only one of them knows is taken for the whole."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            _sum(self.cached_tokens, other.cached_tokens),
+            _sum(self.reasoning_tokens, other.reasoning_tokens),
+        )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)
+
 
 NO_TOKENS: Final = Usage(0, 0)
 

@@ -308,9 +308,11 @@ async def _shut_down(gateway: Gateway, shutdown: GatewayShutdown, http_end: Shut
         # Answers that have been generated are still being sent: slow readers too have until the deadline.
         http_end.begin(deadline + _CUT_AFTER_S - trio.current_time())
         await gateway.wait_no_answers()
-    if gateway.answers:
-        logger.warning("ending %d answers that outlived the grace period", gateway.answers)
+    if outlived := gateway.answers or len(gateway.tool_runs):
+        logger.warning("ending %d answers that outlived the grace period", outlived)
         gateway.registry.fail_everything(ShuttingDown("The server is shutting down."))
+        for scope in gateway.tool_runs:
+            scope.cancel()
         http_end.begin(_CUT_AFTER_S)
     # Watchers see answers end; then they are what the listener would wait for.
     if feed is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.origins import OriginPolicy
 from smg_trio.gateway.tasks.deadlines import DeadlineQueue
+from smg_trio.mcp.sessions import McpAccess
 from smg_trio.media.processor import MediaProcessor
 from smg_trio.media.reader import MediaReader
 from smg_trio.pipeline.encoding_cache import EncodingCache
@@ -81,6 +83,7 @@ class Gateway:
         plugins: that settings and workers name.
         hooks: that see requests and answers; None where there are none.
         media: processes images and videos of requests.
+        mcp: the MCP servers whose tools are called; None where none is allowed.
         meters: what their holders use.
         origins: which web pages may send requests.
         access: follows requests to their line in the log.
@@ -92,6 +95,7 @@ class Gateway:
         background: responses that no client waits for.
         response_ids: those of responses being generated.
         in_flight: answers being generated now, streamed or not, oldest first.
+        tool_runs: the scopes of responses that call tools.
         errors: what went wrong lately.
         notes: what the log says only once.
         started: when the gateway was made, on the system's monotonic clock.
@@ -140,7 +144,9 @@ class Gateway:
         self.response_ids = ResponseIds()
         encodings = EncodingCache(settings.tokenizer_cache_l1_max_memory)
         self.limits = RequestLimits(
-            max_logprobs=settings.max_logprobs, kv_transfer_params=settings.allow_kv_transfer_params
+            max_logprobs=settings.max_logprobs,
+            kv_transfer_params=settings.allow_kv_transfer_params,
+            mcp=bool(settings.mcp_allow),
         )
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
@@ -150,11 +156,13 @@ class Gateway:
         self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
         preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
         self.preparer = Preparer(encodings=encodings, media=preparer)
+        self.mcp = McpAccess(settings) if settings.mcp_allow else None
         self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.errors = RecentErrors()
         self.notes = Notes()
         self.started = time.monotonic()
+        self.tool_runs: set[trio.CancelScope] = set()
         self._no_answers: trio.Event | None = None
         self._drain = trio.Event()
 
@@ -204,13 +212,29 @@ class Gateway:
     def answer_ends(self, answer: InFlightGeneration) -> None:
         """And no longer."""
         del self.in_flight[answer]
-        if not self.in_flight and self._no_answers is not None:
+        self._tell_no_answers()
+
+    def _tell_no_answers(self) -> None:
+        if not self.in_flight and not self.tool_runs and self._no_answers is not None:
             self._no_answers.set()
             self._no_answers = None
 
+    @contextmanager
+    def tools_run(self, scope: trio.CancelScope) -> Iterator[None]:
+        """A response that calls tools has not ended, though there are times when nothing of it is in flight.
+
+        `scope`, which it runs in, is cancelled when the grace period is over.
+        """
+        self.tool_runs.add(scope)
+        try:
+            yield
+        finally:
+            self.tool_runs.discard(scope)
+            self._tell_no_answers()
+
     async def wait_no_answers(self) -> None:
         """Wait until nothing is being generated."""
-        while self.in_flight:
+        while self.in_flight or self.tool_runs:
             if self._no_answers is None:
                 self._no_answers = trio.Event()
             await self._no_answers.wait()

@@ -1,8 +1,6 @@
 """One GET to addresses that were checked, over HTTP/1.1. Needs the extra ``smg-trio[images]``.
 
-httpcore speaks HTTP; unlike clients above it, it knows no proxies of the environment, no cookies and no redirects. What
-it connects to is ours: the name of the URL goes into Host, SNI and the check of the certificate, but is not resolved
-again, so that a name server that answers differently the second time gains nothing.
+httpcore speaks HTTP; unlike clients above it, it knows no proxies of the environment, no cookies and no redirects.
 """
 
 from __future__ import annotations
@@ -12,22 +10,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import certifi
 import httpcore
 import trio
 
 from smg_trio import __version__
 from smg_trio.media.errors import InvalidMedia, MediaTimeout, MediaUnavailable
 from smg_trio.media.sources import too_large
+from smg_trio.net.connecting import connect_to_one
 
 if TYPE_CHECKING:
-    from smg_trio.media.addresses import Address
-    from smg_trio.media.urls import MediaUrl
+    from smg_trio.net.addresses import Address
+    from smg_trio.net.urls import HttpUrl
 
 PATIENCE_S: Final = 5.0
 """How long connecting may take, and each wait for bytes after it."""
-_PATIENCE_PER_ADDRESS_S: Final = 2.0
-"""How long one address of several is tried: of two families one may lead nowhere."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _TAKEN_AT_ONCE: Final = 1 << 20
 
@@ -39,15 +35,8 @@ class Answer(NamedTuple):
     location: str | None = None
 
 
-def client_context() -> ssl.SSLContext:
-    """Trusts the system's authorities (``SSL_CERT_FILE`` included) and those of certifi. Reads files."""
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
-    return context
-
-
 async def get(
-    url: MediaUrl,
+    url: HttpUrl,
     addresses: Sequence[Address],
     where: str,
     *,
@@ -92,7 +81,7 @@ async def get(
         raise MediaUnavailable(where, _problem(error)) from None
 
 
-def _headers(url: MediaUrl) -> list[tuple[str, str]]:
+def _headers(url: HttpUrl) -> list[tuple[str, str]]:
     return [
         ("Host", url.authority),
         ("User-Agent", f"smg-trio/{__version__}"),
@@ -163,17 +152,12 @@ class _CheckedAddresses(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        until = trio.current_time() + (PATIENCE_S if timeout is None else timeout)
-        failure: Exception = httpcore.ConnectError("no address")
-        for place, address in enumerate(self._addresses, 1):
-            left = until - trio.current_time()
-            if place < len(self._addresses):
-                left = min(left, _PATIENCE_PER_ADDRESS_S)
-            try:
-                return await self._trio.connect_tcp(str(address), port, max(left, 0), None, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure
+        def connect(address: str, limit_s: float) -> Awaitable[httpcore.AsyncNetworkStream]:
+            return self._trio.connect_tcp(address, port, limit_s, None, socket_options)
+
+        limit_s = PATIENCE_S if timeout is None else timeout
+        failures = (httpcore.ConnectError, httpcore.ConnectTimeout)
+        return await connect_to_one(self._addresses, connect, limit_s, failures)
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)

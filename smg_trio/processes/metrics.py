@@ -38,8 +38,8 @@ _LARGEST: Final = (
     "vllm:engine_sleep_state",
     "vllm:lora_requests_info",
 )
-"""What is no count: the largest is shown, which of a breaker's states is the worst. Of vLLM's gauges, too: every process
-sees the engines whole, and beside them its own queue."""
+"""What is no count: the largest is shown, which of a breaker's states is the worst. Of vLLM's gauges, too: every
+process sees the engines whole, and beside them its own queue."""
 _ACCUMULATING: Final = frozenset({"counter", "histogram", "summary"})
 
 

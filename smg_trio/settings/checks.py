@@ -9,9 +9,11 @@ from math import inf
 from typing import NamedTuple
 
 from smg_trio.core.errors import ConfigError
+from smg_trio.settings.choices import BACKENDS, CONTROL_PLANE_ROLES
 from smg_trio.settings.flags import flag_of
+from smg_trio.settings.mcp import mcp_hosts
 from smg_trio.settings.media import check_media
-from smg_trio.settings.settings import BACKENDS, CONTROL_PLANE_ROLES, Settings, options
+from smg_trio.settings.settings import Settings, options
 
 
 def check_settings(settings: Settings) -> None:
@@ -66,6 +68,7 @@ def check_settings(settings: Settings) -> None:
     _check_positive(settings)
     _check_ranges(settings)
     check_media(settings)
+    mcp_hosts(settings)
     _check_history(settings)
 
 
@@ -167,6 +170,9 @@ _ABOVE_0 = [
     "mm_max_pixels",
     "mm_max_item_bytes",
     "mm_max_inflight_bytes",
+    "mcp_max_tool_calls",
+    "mcp_timeout_secs",
+    "mcp_max_result_bytes",
     "history_pool_max",
     "history_timeout_secs",
 ]

@@ -12,24 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from smg_trio.settings.choices import LOG_LEVELS, METRICS_COMPAT, MM_FETCH_POLICIES, POLICIES
 from smg_trio.settings.flags import option as _option
-
-BACKENDS = ("vllm", "tokenspeed")
-CONTROL_PLANE_ROLES = ("admin", "user")
-LOG_LEVELS = ("debug", "info", "warn", "error")
-METRICS_COMPAT = ("none", "vllm")
-MM_FETCH_POLICIES = ("off", "allowlist", "public")
-POLICIES = (
-    "least_load",
-    "round_robin",
-    "random",
-    "power_of_two",
-    "passthrough",
-    "consistent_hashing",
-    "prefix_hash",
-    "cache_aware",
-    "manual",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +322,26 @@ class Settings:
     allow_kv_transfer_params: bool = _option(
         False, "Pass kv_transfer_params of clients to engines. Invalid ones occupy an engine's cache permanently.",
         "HTTP",
+    )  # fmt: skip
+    mcp_allow: tuple[str, ...] = _option(
+        (), "Hosts of MCP servers whose tools this gateway calls for Responses requests (tools of type mcp): a host "
+        "name, *.example.com for all names below example.com, each with :PORT where the port is not 80 or 443. None: "
+        "such tools are not offered to models. Needs smg-trio[mcp].", "MCP", metavar="HOST",
+    )  # fmt: skip
+    mcp_private: bool = _option(
+        False, "Hosts of --mcp-allow may have loopback and private addresses: for MCP servers in your own network. "
+        "Link-local addresses stay refused.", "MCP",
+    )  # fmt: skip
+    mcp_max_tool_calls: int = _option(
+        32, "Calls of MCP tools in one response; a request may lower it (max_tool_calls). Then the model has to answer "
+        "without further ones.", "MCP", flags=("--max-tool-calls",), metavar="N",
+    )  # fmt: skip
+    mcp_timeout_secs: float = _option(
+        60.0, "How long connecting to an MCP server, listing its tools, or one call may take.", "MCP", metavar="S"
+    )
+    mcp_max_result_bytes: int = _option(
+        128 * 1024, "Largest text that one call of an MCP tool may give to the model; a call with more fails.", "MCP",
+        metavar="BYTES",
     )  # fmt: skip
     history_backend: str = _option(
         "memory", "Where the Responses API keeps responses and conversations: memory, none, sqlite:PATH, or postgres, "

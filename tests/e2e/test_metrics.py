@@ -70,6 +70,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "smg_http_requests": ("counter", ("method", "path")),
     "smg_http_responses": ("counter", ("path", "status_code", "error_code")),
     "smg_manual_policy_cache_entries": ("gauge", ()),
+    "smg_mcp_request_duration_seconds": ("histogram", ("operation", "result")),
     "smg_media_bytes": ("counter", ("modality", "origin")),
     "smg_media_cache_lookups": ("counter", ("result",)),
     "smg_media_in_flight_bytes": ("gauge", ()),

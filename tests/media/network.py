@@ -18,8 +18,9 @@ import trio
 from trio.testing import memory_stream_pair
 
 from smg_trio.core.media import MediaSource
-from smg_trio.media.addresses import Address
 from smg_trio.media.fetch import FetchPolicy, MediaFetcher
+from smg_trio.net.addresses import Address
+from smg_trio.net.hosts import HostPolicy
 from smg_trio.settings.media import host_rules
 
 PUBLIC = "93.184.215.14"
@@ -157,7 +158,7 @@ class Internet:
         self, *allowed: str, private: bool = False, limit: int = LIMIT, context: ssl.SSLContext | None = None
     ) -> MediaFetcher:
         """With ``--mm-fetch allowlist`` of these hosts; public without any."""
-        policy = FetchPolicy(True, not allowed, host_rules(allowed), private)
+        policy = FetchPolicy(True, HostPolicy(not allowed, host_rules(allowed), private))
         return MediaFetcher(policy, limit, resolve=self.resolve, context=context)
 
     def serve(self, address: str, say: Say, port: int = 80) -> None:

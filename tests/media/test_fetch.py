@@ -13,7 +13,8 @@ from trio.testing import MockClock
 
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.media.errors import InvalidMedia, MediaNotAllowed, MediaTimeout, MediaTooLarge, MediaUnavailable
-from smg_trio.media.fetch import FetchPolicy, MediaFetcher, SystemResolver
+from smg_trio.media.fetch import FetchPolicy, MediaFetcher
+from smg_trio.net.hosts import HostPolicy, SystemResolver
 from smg_trio.settings.settings import Settings
 from tests.certificates import Authority
 from tests.http.running import server_context
@@ -211,9 +212,14 @@ async def test_listed_hosts_may_be_private_if_the_operator_says_so(net: Internet
 def test_settings_become_a_policy() -> None:
     assert FetchPolicy.of(Settings()) == FetchPolicy()
     listed = FetchPolicy.of(Settings(mm_fetch="allowlist", mm_fetch_allow=("a.example",), mm_fetch_private=True))
-    assert (listed.enabled, listed.any_host, len(listed.rules), listed.private) == (True, False, 1, True)
+    assert (listed.enabled, listed.hosts.any_host, len(listed.hosts.rules), listed.hosts.private) == (
+        True,
+        False,
+        1,
+        True,
+    )
     public = FetchPolicy.of(Settings(mm_fetch="public", mm_fetch_private=True))
-    assert (public.enabled, public.any_host, public.private) == (True, True, False)
+    assert (public.enabled, public.hosts.any_host, public.hosts.private) == (True, True, False)
 
 
 async def test_any_host_has_two_ports_unless_more_are_listed(net: Internet) -> None:
@@ -410,7 +416,7 @@ async def test_connecting_and_looking_up_are_bounded_too(
         slow.names["a.example"] = [[PUBLIC, OTHER]]
         assert (await refused(slow, "http://a.example/")).status == 504
     assert trio.current_time() - began == pytest.approx(5)
-    patient = MediaFetcher(FetchPolicy(True, True), LIMIT, resolve=never)
+    patient = MediaFetcher(FetchPolicy(True, HostPolicy(any_host=True)), LIMIT, resolve=never)
     with pytest.raises(MediaTimeout, match="took more than 15 s"):
         await patient.fetch(source("http://a.example/"), nothing)
 

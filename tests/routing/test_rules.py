@@ -21,7 +21,8 @@ from smg_trio.routing.rules import (
     rules_of,
 )
 from smg_trio.settings.checks import check_settings
-from smg_trio.settings.settings import POLICIES, Settings
+from smg_trio.settings.choices import POLICIES
+from smg_trio.settings.settings import Settings
 
 
 def test_the_settings_defaults_are_the_rooms_defaults():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from smg_trio.settings.checks import check_settings
-from smg_trio.settings.media import HostRule, host_rules, media_limits
+from smg_trio.settings.hosts import HostRule
+from smg_trio.settings.media import host_rules, media_limits
 from smg_trio.settings.settings import Settings
 
 

@@ -17,6 +17,7 @@ class RequestLimits:
         max_choices: answers in one request, prompts times choices; each is an engine request of its own.
         kv_transfer_params: whether clients may say where an engine gets KV cache from or hands it over to. Parameters
             that do not fit park a request in the engine for good and keep its cache blocks.
+        mcp: whether tools of MCP servers are called (--mcp-allow); else they are read as any other hosted tool.
         trust_chat_template: whether a request may bring its own chat template (it runs, sandboxed, here).
     """
 
@@ -27,6 +28,7 @@ class RequestLimits:
     max_choices: int = 4096
     kv_transfer_params: bool = False
     trust_chat_template: bool = False
+    mcp: bool = False
 
 
 DEFAULT_LIMITS = RequestLimits()

@@ -26,10 +26,12 @@ from smg_trio.gateway.generation.engine_hints import engine_hints
 from smg_trio.gateway.generation.responses_run import ResponsesRun, needs_history
 from smg_trio.gateway.generation.session import fold_answer
 from smg_trio.gateway.generation.stream import GenerationStream, StreamStyle
+from smg_trio.gateway.generation.tool_stream import ToolStream
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.response_ids import id_in_use
 
 if TYPE_CHECKING:
+    from smg_trio.core.events import Usage
     from smg_trio.gateway.request_context import RequestContext
     from smg_trio.gateway.state import Gateway
 
@@ -57,13 +59,22 @@ async def create_response(gateway: Gateway, request: Request) -> Response:
             needs_history(gateway)
             return await _in_background(gateway, request.context, run, held)
         if asked.stream:
-            return await _streamed(run, held)
+            return await (_streamed_with_tools(gateway, run, held) if run.servers else _streamed(run, held))
         fold = ResponseFold(run.shown)
+        if run.servers:
+            return await _with_tools(run, fold)
         body = await fold_answer(run.begin(), fold)
         if not await run.keep(fold.response(run.usage())):
             fold.not_stored()
             body = fold.body(run.usage())
         return json_response(body)
+
+
+async def _with_tools(run: ResponsesRun, fold: ResponseFold) -> Response:
+    usage = await run.call_tools(fold)
+    if not await run.keep(fold.response(usage)):
+        fold.not_stored()
+    return json_response(fold.body(usage))
 
 
 async def _refuse_kept(gateway: Gateway, response_id: str) -> None:
@@ -83,6 +94,21 @@ async def _streamed(run: ResponsesRun, held: ExitStack) -> Response:
 
     style = StreamStyle(failed=functools.partial(writer.failed, usage=None), done=b"", usage_at_end=True)
     stream = GenerationStream(session, writer, style, before_end=keep, on_close=held.pop_all().close)
+    await stream.start(writer.head())
+    return Response(200, stream, list(SSE_HEADERS))
+
+
+async def _streamed_with_tools(gateway: Gateway, run: ResponsesRun, held: ExitStack) -> Response:
+    """`held` is closed with the stream."""
+    writer = ResponseEventWriter(run.shown)
+
+    async def keep(usage: Usage) -> None:
+        if not await run.keep(writer.response(usage)):
+            writer.not_stored()
+
+    work = functools.partial(run.call_tools, writer)
+    on_close = held.pop_all().close
+    stream = ToolStream(gateway, f"stream of {run.response_id}", work, writer, before_end=keep, on_close=on_close)
     await stream.start(writer.head())
     return Response(200, stream, list(SSE_HEADERS))
 

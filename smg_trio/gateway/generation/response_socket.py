@@ -161,6 +161,9 @@ class ResponseSocket:
             writer.end_without_output()
             await self._end(run, writer, NO_TOKENS, writer.head())
             return
+        if run.servers:
+            await self._answer_with_tools(run, writer)
+            return
         session = run.begin()
         try:
             await self._send_lines(writer.head())
@@ -172,6 +175,14 @@ class ResponseSocket:
             await self._send_lines(writer.failed(error))
         finally:
             session.close()
+
+    async def _answer_with_tools(self, run: ResponsesRun, writer: ResponseEventWriter) -> None:
+        await self._send_lines(writer.head())
+        try:
+            usage = await run.call_tools(writer, self._send_lines)
+            await self._end(run, writer, usage)
+        except SmgError as error:
+            await self._send_lines(writer.failed(error))
 
     async def _end(self, run: ResponsesRun, writer: ResponseEventWriter, usage: Usage, head: bytes = b"") -> None:
         """Keep the response, so that a turn may go on from it, and write what ends its events."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from smg_trio.api.openai.raw_messages import RawMessages
 from smg_trio.api.openai.responses.items import resolve_references
+from smg_trio.api.openai.responses.mcp_items import ApprovedCall, approved_calls
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd, response_value
 from smg_trio.api.openai.responses.stored import PreviousResponseNotFound, conversation_not_found, history_of
 from smg_trio.core.conversations import SHARED, Item, StoredResponse
 from smg_trio.core.errors import SmgError, UnsupportedFeature
 from smg_trio.gateway.generation.session import GenerationSession, fold_answer
+from smg_trio.gateway.generation.tool_loop import Send, Sink, ToolLoop, send_nothing
 from smg_trio.history.base import HistoryStore, HistoryUnavailable
 from smg_trio.pipeline.answer import Answer
 from smg_trio.pipeline.prepare import NO_HINTS, EngineHints, PreparedRequest
@@ -55,6 +59,7 @@ class ResponsesRun:
     Attributes:
         shown: what is known of the response before its first token.
         own_items: what this request brought, references resolved.
+        servers, approved, max_calls, max_tokens, started: see `Rounds`; without servers there is one round.
     """
 
     def __init__(
@@ -65,13 +70,21 @@ class ResponsesRun:
         prepared: PreparedRequest | None,
         own_items: Sequence[Item],
         shown: ResponseAnswer,
+        history: Sequence[Item] = (),
+        hints: EngineHints = NO_HINTS,
     ) -> None:
         self._gateway = gateway
         self._context = context
         self._asked = asked
         self._prepared = prepared
         self._session: GenerationSession[ChoiceUpdate] | None = None
-        self._started = trio.current_time()
+        self._history = history
+        self._hints = hints
+        self.servers = asked.tools.servers if asked.generate else ()
+        self.approved: Sequence[ApprovedCall] = ()
+        self.max_calls = min(gateway.settings.mcp_max_tool_calls, asked.max_tool_calls or sys.maxsize)
+        self.max_tokens = asked.base.sampling.max_tokens
+        self.started = trio.current_time()
         self._routing_key: str | None = None
         self._owner = SHARED
         self.response_id = shown.response_id
@@ -111,15 +124,16 @@ class ResponsesRun:
             f"Responses tools of type {kind} cannot run on this server and are not offered to models"
             for kind in sorted(tools.left_out)
         )
+        approved = _check_servers(gateway, asked, history, own)
         model = gateway.catalog.find(chat.model, stands_in_for=OPENAI_MODELS)
         prepared = None
-        if asked.generate:
+        if asked.generate and not asked.tools.servers:
             prepared = await gateway.preparer.chat(
                 chat, model, request_id=response_id, max_model_len=gateway.context_window(model), hints=hints
             )
         shown = _shown(asked, response_id, model.model_id, prepared, tools)
-        run = cls(gateway, context, asked, prepared, own, shown)
-        run._started, run._routing_key, run._owner = started, routing_key, owner
+        run = cls(gateway, context, asked, prepared, own, shown, history, hints)
+        run.started, run._routing_key, run._owner, run.approved = started, routing_key, owner, approved
         return run
 
     @property
@@ -127,8 +141,38 @@ class ResponsesRun:
         """Identity of the key holder whose response it is."""
         return self._owner
 
+    @property
+    def items(self) -> list[Item]:
+        """The conversation before the output."""
+        return [*self._history, *self.own_items]
+
+    async def next_round(
+        self, output: Sequence[Item], listed: OfferedTools, *, called: bool, max_tokens: int | None
+    ) -> ResponseAnswer:
+        """See `Rounds`."""
+        gateway, asked = self._gateway, self._asked
+        own = [*self.own_items, *output]
+        chat = asked.chat(self._history, own, listed=listed, called=called)
+        if max_tokens is not None:
+            chat = replace(chat, sampling=replace(chat.sampling, max_tokens=max_tokens))
+        model = gateway.catalog.find(chat.model, stands_in_for=OPENAI_MODELS)
+        window = gateway.context_window(model)
+        self._prepared = await gateway.preparer.chat(
+            chat, model, request_id=self.response_id, max_model_len=window, hints=self._hints
+        )
+        tools = listed.joined(asked.offered(self._history, own))
+        shown = _shown(asked, self.response_id, model.model_id, self._prepared, tools)
+        self.shown = replace(shown, created_at=self.shown.created_at, shown=self.shown.shown)
+        return self.shown
+
+    async def call_tools(self, sink: Sink, send: Send = send_nothing) -> Usage:
+        """Generate all rounds of a response that names MCP servers; see `ToolLoop.run`."""
+        return await ToolLoop(self._gateway, self, sink, send).run()
+
     def check_budget(self) -> None:
-        """Raises BudgetExceeded, as `begin` would."""
+        """Raises BudgetExceeded, as `begin` would; not before there is a prompt."""
+        if self._prepared is None:
+            return
         self._context.check_budget(self._answer())
 
     def _answer(self) -> Answer:
@@ -143,7 +187,7 @@ class ResponsesRun:
             self._answer(),
             "responses",
             streaming=self._asked.stream,
-            started=self._started,
+            started=self.started,
             routing_key=self._routing_key,
         )
         return self._session
@@ -210,15 +254,21 @@ class ResponsesRun:
             if not await needs_history(self._gateway).update_response(self.stored(self.unfinished("in_progress"))):
                 return
         try:
-            session = self.begin()
-            await fold_answer(session, fold)
+            usage = await self._answered(fold)
         except Exception as error:
             if not isinstance(error, SmgError):
                 logger.exception("background response %s failed", self.response_id)
             fold.fail(error)
             await self._keep_in_the_end(fold.response())
             return
-        await self._keep_in_the_end(fold.response(session.answer.usage()))
+        await self._keep_in_the_end(fold.response(usage))
+
+    async def _answered(self, fold: ResponseFold) -> Usage:
+        if self.servers:
+            return await self.call_tools(fold)
+        session = self.begin()
+        await fold_answer(session, fold)
+        return session.answer.usage()
 
 
 async def _in_the_end(call: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
@@ -230,6 +280,17 @@ async def _in_the_end(call: Callable[..., Awaitable[Result]], *arguments: Any) -
         except HistoryUnavailable:
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _check_servers(
+    gateway: Gateway, asked: ResponsesRequest, history: Sequence[Item], own: Sequence[Item]
+) -> list[ApprovedCall]:
+    """The calls that the request approves. Raises McpServerNotAllowed, InvalidRequest."""
+    if gateway.mcp is None:
+        return []
+    for server in asked.tools.servers:
+        gateway.mcp.check(server)
+    return approved_calls(history, own, [server.label for server in asked.tools.servers])
 
 
 async def _history(
@@ -283,6 +344,7 @@ def _shown(
         top_logprobs=asked.base.top_logprobs,
         raw_messages=_raw_messages(prepared) if asked.show_raw_messages and prepared is not None else None,
         declared_tools=tools.declared,
+        mcp_labels=[server.label for server in asked.tools.servers],
     )
 
 

@@ -75,7 +75,7 @@ class AccessLine(RequestObserver):
 
     def first_output(self, now: float) -> None:
         """See `RequestObserver`."""
-        self._first_output_at = now
+        self._first_output_at = self._first_output_at or now
 
     def generation_failed(self, generation: Generation, error: SmgError) -> None:
         """See `RequestObserver`."""
@@ -83,7 +83,9 @@ class AccessLine(RequestObserver):
 
     def generation_ended(self, generation: Generation, usage: Usage, worker_urls: Collection[str], now: float) -> None:
         """See `RequestObserver`."""
-        self._usage, self._worker_urls = usage, worker_urls
+        # Of a response that called tools, there is one generation after the other.
+        self._usage = usage if self._usage is None else self._usage.plus(usage)
+        self._worker_urls = {*self._worker_urls, *worker_urls}
 
     def answered(self, status: int, code: str) -> None:
         """See `RequestObserver`."""

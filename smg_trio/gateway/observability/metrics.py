@@ -51,6 +51,7 @@ class Metrics:
 
     Attributes:
         media: of images and videos in requests.
+        mcp: of what MCP servers are asked: by ``operation`` (``list``, ``call``) and ``result`` (``ok``, ``error``).
         usage: what each identity used.
         vllm: the metrics by vLLM's names; None where they are not asked for.
         recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
@@ -73,6 +74,10 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.http = HttpMetrics(registry, bounds)
         self.media = MediaMetrics(registry)
+        self.mcp = HistogramFamily(
+            registry, "smg_mcp_request_duration_seconds", "Time until an MCP server has listed its tools or run one.",
+            ("operation", "result"), bounds,
+        )  # fmt: skip
         self._router = RouterFamilies(registry, bounds, INTER_TOKEN_UNION_S if vllm_names else PER_TOKEN_BUCKETS_S)
         self.usage = UsageMetrics(registry, identities)
         self._endpoints: dict[tuple[str, str], EndpointSeries] = {}

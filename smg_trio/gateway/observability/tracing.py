@@ -182,6 +182,7 @@ class RequestTrace(RequestObserver):
         "_span",
         "_status",
         "_tracer",
+        "_usage",
         "trace_id",
     )
 
@@ -196,6 +197,7 @@ class RequestTrace(RequestObserver):
         self._engine_phase = ""
         self._queued_ns = 0
         self._failure: SmgError | None = None
+        self._usage: Usage | None = None
         self._status, self._code = 0, ""
         self._ended = False
         self.trace_id = trace.format_trace_id(self._span.get_span_context().trace_id)
@@ -243,6 +245,8 @@ class RequestTrace(RequestObserver):
     def first_output(self, now: float) -> None:
         """See `RequestObserver`."""
         self._enter("decode")
+        if self._usage is not None:
+            return  # of a later generation of a response that calls tools
         self._span.set_attribute("gen_ai.latency.time_to_first_token", (self._phase_began - self._began) / 1e9)
 
     def _enter(self, phase: str) -> None:
@@ -278,6 +282,8 @@ class RequestTrace(RequestObserver):
         """See `RequestObserver`."""
         ended = time_ns()
         self._close_phase(ended, self._failure)
+        self._phase_began = ended
+        self._usage = usage = usage if self._usage is None else self._usage.plus(usage)
         if not self._span.is_recording():
             return
         attributes: Attributes = {

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from smg_trio.routing.policies import LeastLoad, Passthrough, PowerOfTwo, RandomChoice, RoundRobin, by_name, make_policy
-from smg_trio.settings.settings import POLICIES
+from smg_trio.settings.choices import POLICIES
 from tests.routing.policies.fleet import choose, fleet
 
 

@@ -21,6 +21,29 @@ class ResponseFold:
         self._answer = answer
         self._output = ResponseOutput(answer)
 
+    @property
+    def output(self) -> ResponseOutput:
+        """What there is so far."""
+        return self._output
+
+    def resolved(self, answer: ResponseAnswer) -> None:
+        """See `ResponseOutput.resolved`."""
+        self._answer = answer
+        self._output.resolved(answer)
+
+    def update(self, update: ChoiceUpdate) -> bytes:
+        """As `feed`; there are no events."""
+        self._output.steps(update)
+        return b""
+
+    def work_begins(self, index: int) -> bytes:
+        """There are no events."""
+        return b""
+
+    def work_ends(self, index: int) -> bytes:
+        """There are no events."""
+        return b""
+
     def feed(self, update: ChoiceUpdate) -> None:
         """Add one update."""
         self._output.steps(update)

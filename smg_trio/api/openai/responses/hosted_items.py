@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from smg_trio.api.parameters.fields import filled_string, mapping, refuse, take
+from smg_trio.api.openai.responses.tools import flat_name
+from smg_trio.api.parameters.fields import boolean, filled_string, mapping, refuse, take
 
 if TYPE_CHECKING:
     from smg_trio.api.openai.chat.messages import Message
@@ -45,6 +46,23 @@ def _code_outputs(item: Item) -> str:
     return "\n".join([str(output.get("logs", "")) for output in outputs if isinstance(output, dict)])
 
 
+def _mcp_name(item: Item) -> str:
+    """The name under which this gateway offers the tool."""
+    label = item.get("server_label")
+    return flat_name(label if isinstance(label, str) and label else None, str(item.get("name")))
+
+
+def _mcp_result(item: Item) -> Any:
+    error = item.get("error")
+    if item.get("output") is not None or not isinstance(error, dict):
+        return item.get("output") or error
+    if error.get("message") is not None:
+        return error["message"]
+    content = error.get("content")
+    texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "\n".join(text for text in texts if isinstance(text, str)) or error
+
+
 _CALLS: Final[Mapping[str, _Call]] = {
     "local_shell_call": _Call(_named("local_shell"), _member("action")),
     "shell_call": _Call(_named("shell"), _member("action")),
@@ -55,9 +73,7 @@ _CALLS: Final[Mapping[str, _Call]] = {
     "file_search_call": _Call(
         _named("file_search"), lambda item: {"queries": item.get("queries") or []}, _member("results")
     ),
-    "mcp_call": _Call(
-        lambda item: str(item.get("name")), _member("arguments"), lambda item: item.get("output") or item.get("error")
-    ),
+    "mcp_call": _Call(_mcp_name, _member("arguments"), _mcp_result),
 }
 _OUTPUTS: Final = frozenset({"local_shell_call_output", "shell_call_output", "apply_patch_call_output"})
 
@@ -75,6 +91,8 @@ def check_hosted_item(item: Item, param: str) -> None:
         take(item, key, mapping, prefix=prefix)
     if kind == "mcp_call" and take(item, "name", filled_string, prefix=prefix) is None:
         raise refuse(f"{param}.name", "is required")
+    take(item, "approval_request_id", filled_string, prefix=prefix)
+    take(item, "approve", boolean, prefix=prefix)
     take(item, "call_id", filled_string, prefix=prefix)
     if kind in _OUTPUTS and item.get("call_id") is None and item.get("id") is None:
         raise refuse(f"{param}.call_id", "is required")
@@ -108,9 +126,23 @@ def hosted_result(item: Item) -> Message | None:
     return {"role": "tool", "tool_call_id": _call_id(item), "content": text}
 
 
-def left_out_notes(items: Iterable[Item]) -> list[str]:
-    """What the log should say of items that are left out of the prompt."""
+def declined_call(request: Item, response: Item) -> tuple[Message, Message]:
+    """A call of an MCP tool that the client did not approve, and what the model gets for a result."""
+    call: Message = {
+        "id": request["id"],
+        "type": "function",
+        "function": {"name": _mcp_name(request), "arguments": str(request.get("arguments") or "{}")},
+    }
+    reason = response.get("reason")
+    text = "The call was not approved." + (f" Reason: {reason}" if isinstance(reason, str) and reason else "")
+    return call, {"role": "tool", "tool_call_id": request["id"], "content": text}
+
+
+def left_out_notes(items: Iterable[Item], *, mcp: bool = False) -> list[str]:
+    """What the log should say of items that are left out of the prompt; `mcp`: those of MCP servers have their use."""
     kinds = {item["type"] for item in items if item["type"] in UNREADABLE_ITEMS}
+    if mcp:
+        kinds = {kind for kind in kinds if not kind.startswith("mcp_")}
     notes = [f"items of type {kind} hold nothing that a model could read: left out" for kind in sorted(kinds)]
     if any(item["type"] == "reasoning" and not (item["content"] or item["summary"]) for item in items):
         notes.append("encrypted reasoning of another server cannot be read: left out")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from smg_trio.api.media import is_media, read_part
 from smg_trio.api.openai.responses.custom_tools import custom_arguments
-from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, hosted_call, hosted_result
+from smg_trio.api.openai.responses.hosted_items import HOSTED_ITEMS, declined_call, hosted_call, hosted_result
 from smg_trio.api.openai.responses.tools import flat_name
 
 if TYPE_CHECKING:
@@ -31,9 +31,14 @@ def messages_of(items: Iterable[Item], name: Callable[[Item], str] = item_name) 
         name: what refusals that come later, of media, call an item.
     """
     messages: list[Message] = []
+    asked: dict[str, Item] = {}
     for item in items:
         kind = item["type"]
-        if kind in ("function_call_output", "custom_tool_call_output"):
+        if kind == "mcp_approval_request":
+            asked[item["id"]] = item
+        elif kind == "mcp_approval_response":
+            _add_declined(messages, asked.get(item.get("approval_request_id", "")), item)
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             content = _content(item, "output", name) or _joined(item["output"], "\n")
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
         elif kind in ("function_call", "custom_tool_call"):
@@ -57,6 +62,14 @@ def _add_hosted(messages: list[Message], item: Item) -> None:
     if (call := hosted_call(item)) is not None:
         _turn(messages).setdefault("tool_calls", []).append(call)
     if (result := hosted_result(item)) is not None:
+        messages.append(result)
+
+
+def _add_declined(messages: list[Message], request: Item | None, response: Item) -> None:
+    """A call that was approved comes as an item of its own."""
+    if request is not None and response.get("approve") is False:
+        call, result = declined_call(request, response)
+        _turn(messages).setdefault("tool_calls", []).append(call)
         messages.append(result)
 
 

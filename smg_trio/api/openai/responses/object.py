@@ -30,7 +30,8 @@ class ResponseAnswer:
         show_reasoning: False hides reasoning.
         top_logprobs: candidates shown per token; log probabilities are shown if updates have them.
         raw_messages: shown if not None.
-        declared_tools: names of functions to what the client declared, see `response_tools`.
+        declared_tools: names of functions to what the client declared, see `tools`.
+        mcp_labels: of the MCP servers that this gateway calls.
         make_id: makes item ids out of their prefix.
         make_call_id: makes ids for calls whose format carries none.
     """
@@ -49,6 +50,7 @@ class ResponseAnswer:
     top_logprobs: int = 0
     raw_messages: RawMessages | None = None
     declared_tools: Mapping[str, DeclaredTool] = field(default_factory=dict)
+    mcp_labels: Sequence[str] = ()
     make_id: MakeId = make_item_id
     make_call_id: Callable[[], str] = make_tool_call_id
 

@@ -18,13 +18,16 @@ from smg_trio.api.chat_answer import ChatAnswer
 from smg_trio.api.chat_events import CallStart, ChatEvents
 from smg_trio.api.openai.answer import logprob_entries
 from smg_trio.api.openai.responses.custom_tools import CustomInput
+from smg_trio.api.openai.responses.mcp_work import McpWork, work_of
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd
+from smg_trio.api.openai.responses.tools import called_tool
 from smg_trio.core.outputs import FinishReason
 
 if TYPE_CHECKING:
     from smg_trio.api.openai.responses.tools import DeclaredTool
     from smg_trio.core.conversations import Item
     from smg_trio.core.events import ChoiceFinish, ChoiceUpdate
+    from smg_trio.core.mcp import McpResult, McpTool
 
 _PREFIXES: dict[BlockKind, str] = {"text": "msg", "reasoning": "rs", "call": "fc"}
 
@@ -35,6 +38,7 @@ class OutputItem:
 
     Attributes:
         tool: what the client declared, of a call.
+        mcp: what the item is about, if that is an MCP server.
         custom_input: reads the call's arguments, if that is a custom tool.
         logprobs: JSON texts of entries, one per delta that had any.
     """
@@ -43,6 +47,7 @@ class OutputItem:
     kind: BlockKind
     call: CallStart | None = None
     tool: DeclaredTool | None = None
+    mcp: McpWork | None = None
     custom_input: CustomInput | None = None
     pieces: list[str] = field(default_factory=list)
     logprobs: list[str] | None = None
@@ -67,6 +72,8 @@ class OutputItem:
     def value(self) -> Item:
         """The item; while it is in progress, without content parts, since these are added by events of their own."""
         common = {"id": self.item_id, "status": self.status}
+        if self.mcp is not None:
+            return self.mcp.value(common, self.called_name, self.text)
         if self.call is not None:
             return {**self._call_facts(self.call), **common}
         content = [] if self.status == "in_progress" else [self.part()]
@@ -112,21 +119,52 @@ class ResponseOutput:
     __slots__ = ("_answer", "_blocks", "_token_ids", "_waiting", "end", "items", "kv_transfer_params")
 
     def __init__(self, answer: ResponseAnswer) -> None:
-        shown = ChatAnswer(
-            response_id=answer.response_id,
-            model=answer.model,
-            created=answer.created_at,
-            parallel_tool_calls=answer.parallel_tool_calls,
-            show_reasoning=answer.show_reasoning,
-            make_call_id=answer.make_call_id,
-        )
         self._answer = answer
-        self._blocks = AnswerBlocks(ChatEvents(shown))
+        self._blocks = AnswerBlocks(ChatEvents(_shown_part(answer)))
         self._waiting: list[str] = []
         self._token_ids: list[int] = []
         self.items: list[OutputItem] = []
         self.end = ResponseEnd("in_progress")
         self.kv_transfer_params: dict[str, object] | None = None
+
+    def resolved(self, answer: ResponseAnswer) -> None:
+        """More is known of the response: the tools that servers list, what was resolved for the engine."""
+        self._answer = answer
+
+    def next_round(self) -> None:
+        """The model goes on, with what tools have answered: its next block is the next item."""
+        self._blocks = AnswerBlocks(ChatEvents(_shown_part(self._answer)), first=len(self.items))
+        self._waiting.clear()
+        self._token_ids.clear()
+        self.end = ResponseEnd("in_progress")
+
+    def begin(self, work: McpWork, tool: DeclaredTool | None = None, arguments: str = "") -> int:
+        """An item that is not the model's, between two rounds; returns its index."""
+        call = None if tool is None else CallStart(0, tool.name, "")
+        item = OutputItem(self._answer.make_id(work.prefix), "call", call, tool, work, pieces=[arguments])
+        self.items.append(item)
+        return len(self.items) - 1
+
+    def calls(self) -> list[int]:
+        """The indexes of calls that the model has made of MCP tools, and that have not been run."""
+        return [
+            index
+            for index, item in enumerate(self.items)
+            if item.mcp is not None and item.mcp.kind == "call" and item.status == "in_progress"
+        ]
+
+    def end_work(self, index: int, result: McpResult | None = None, tools: Sequence[McpTool] = ()) -> None:
+        """A list has come or a call was run, or failed; without a result, a call is not run any more."""
+        item = self.items[index]
+        item.status = "incomplete"
+        if item.mcp is not None and result is not None:
+            item.mcp.output, item.mcp.failure, item.mcp.tools = result.output, result.failure, tools
+            item.status = "completed" if result.failure is None else "failed"
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client has to run a function, or approve a call, before the model can go on."""
+        return any(item.kind == "call" and (item.mcp is None or item.mcp.kind == "approval") for item in self.items)
 
     @property
     def open_item(self) -> OutputItem | None:
@@ -174,11 +212,13 @@ class ResponseOutput:
 
     def _begun(self, step: BlockStart) -> OutputItem:
         """The item of a block that begins."""
-        tool = None if step.call is None else self._answer.declared_tools.get(step.call.name)
+        answer = self._answer
+        tool = None if step.call is None else called_tool(step.call.name, answer.declared_tools, answer.mcp_labels)
         is_custom = tool is not None and tool.kind == "custom"
-        prefix = "ctc" if is_custom else _PREFIXES[step.kind]
+        mcp = None if tool is None else work_of(tool)
+        prefix = "ctc" if is_custom else _PREFIXES[step.kind] if mcp is None else mcp.prefix
         custom_input = CustomInput() if is_custom else None
-        return OutputItem(self._answer.make_id(prefix), step.kind, step.call, tool, custom_input)
+        return OutputItem(self._answer.make_id(prefix), step.kind, step.call, tool, mcp, custom_input)
 
     def _add(self, step: BlockDelta, shown: list[Step | TextLogprobs]) -> None:
         item = self.items[-1]
@@ -197,7 +237,8 @@ class ResponseOutput:
             shown.append(BlockDelta(index, "call", text))
 
     def _stop(self, item: OutputItem) -> None:
-        item.status = "completed"
+        if item.mcp is None or item.mcp.kind != "call":  # which is completed when the tool has answered
+            item.status = "completed"
         if item.kind == "text" and self._waiting:
             self._take_waiting()
         self._waiting.clear()
@@ -218,14 +259,17 @@ class ResponseOutput:
         if item.kind == "text" and self._waiting:
             self._take_waiting()
         is_cut = item.kind == "call" and isinstance(finish.stop_reason, str) and not self._blocks.last_call_is_whole
-        if is_cut or self.end.status == "incomplete":
+        # A whole call of an MCP tool is not over before the tool has answered.
+        is_whole = item.mcp is not None and item.mcp.kind == "call" and self._blocks.last_call_is_whole
+        if is_cut or (self.end.status == "incomplete" and not is_whole):
             item.status = "incomplete"
 
     def fail(self, end: ResponseEnd) -> None:
         """End a response in another way than by a finish; an item in progress stays as far as it has come."""
         self.end = end
-        if (item := self.open_item) is not None:
-            item.status = "incomplete"
+        for item in self.items:
+            if item.status == "in_progress":
+                item.status = "incomplete"
 
     def note_tokens(self, update: ChoiceUpdate) -> None:
         """Remember an update's tokens, if they are to be shown."""
@@ -251,3 +295,14 @@ def _end(finish: ChoiceFinish) -> ResponseEnd:
     if finish.reason in (FinishReason.STOP, FinishReason.REPETITION):
         return ResponseEnd("completed")
     return ResponseEnd("failed", error={"code": "server_error", "message": "The engine ended the answer early."})
+
+
+def _shown_part(answer: ResponseAnswer) -> ChatAnswer:
+    return ChatAnswer(
+        response_id=answer.response_id,
+        model=answer.model,
+        created=answer.created_at,
+        parallel_tool_calls=answer.parallel_tool_calls,
+        show_reasoning=answer.show_reasoning,
+        make_call_id=answer.make_call_id,
+    )

@@ -18,7 +18,7 @@ from smg_trio.api.openai.responses.item_messages import item_name, messages_of
 from smg_trio.api.openai.responses.items import MakeId, make_item_id, parse_input, read_metadata, resolve_references
 from smg_trio.api.openai.responses.setting_items import SETTING_ITEMS, configuration_of
 from smg_trio.api.openai.responses.text_format import read_text_format
-from smg_trio.api.openai.responses.tool_choice import parse_response_choice
+from smg_trio.api.openai.responses.tool_choice import choice_after_call, parse_response_choice
 from smg_trio.api.openai.responses.tools import NO_OFFER, OfferedTools, parse_response_tools, shown_tools
 from smg_trio.api.parameters.fields import (
     Reader,
@@ -70,6 +70,7 @@ class ResponsesRequest:
         background: answered immediately, generated on its own; only with ``store``.
         shown: the members of the response object that repeat the request.
         tools: those that ``tools`` declares; items may add more, see `offered`.
+        max_tool_calls: how many calls of MCP tools this gateway may make.
         tool_choice: as it came; it may name a tool that an item adds.
         show_raw_messages: whether prompt and output are shown as the model has them (`raw_messages`).
         generate: False only remembers the input, for requests that go on from it (WebSocket mode).
@@ -90,16 +91,26 @@ class ResponsesRequest:
     show_raw_messages: bool = False
     generate: bool = True
     tools: OfferedTools = NO_OFFER
+    max_tool_calls: int | None = None
     tool_choice: Any = None
     request_id: str | None = None
     shown: Mapping[str, Any] = field(default_factory=dict)
 
-    def chat(self, history: Sequence[Item] = (), own: Sequence[Item] | None = None) -> ChatRequest:
+    def chat(
+        self,
+        history: Sequence[Item] = (),
+        own: Sequence[Item] | None = None,
+        *,
+        listed: OfferedTools = NO_OFFER,
+        called: bool = False,
+    ) -> ChatRequest:
         """The whole conversation in chat terms.
 
         Args:
             history: items from before this request, oldest first.
             own: this request's items, if their references go beyond the history and were resolved; else `input`.
+            listed: tools of MCP servers.
+            called: whether this gateway has called tools for the response: then none is forced any more.
 
         Raises:
             InvalidRequest: there is nothing to answer, or a reference leads nowhere.
@@ -113,11 +124,11 @@ class ResponsesRequest:
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
         return replace(
-            self._configured(items),
+            self._configured(items, listed, called=called),
             messages=messages,
             add_generation_prompt=not is_continued,
             continue_final_message=is_continued,
-            notes=left_out_notes(items),
+            notes=left_out_notes(items, mcp=bool(self.tools.servers)),
         )
 
     def _name_of(self, item: Item) -> str:
@@ -133,10 +144,11 @@ class ResponsesRequest:
         known = {item["id"]: item for item in history}
         return [*history, *resolve_references(self.input if own is None else own, known)]
 
-    def _configured(self, items: Sequence[Item]) -> ChatRequest:
-        """`base` with the settings that items make."""
+    def _configured(self, items: Sequence[Item], listed: OfferedTools, *, called: bool) -> ChatRequest:
+        """`base` with the settings that items make, and the tools that MCP servers list."""
         configuration = configuration_of(items)
-        tools = self.tools.joined(configuration.tools)
+        tools = listed.joined(self.tools).joined(configuration.tools)
+        choice = choice_after_call(self.tool_choice) if called else self.tool_choice
         sampling = self.base.sampling
         if configuration.sets_format:
             sampling = replace(sampling, structured_output=configuration.text_format)
@@ -144,7 +156,7 @@ class ResponsesRequest:
             self.base,
             sampling=sampling,
             tools=list(tools.functions),
-            tool_choice=parse_response_choice(self.tool_choice, tools),
+            tool_choice=parse_response_choice(choice, tools),
             reasoning_effort=configuration.effort or self.base.reasoning_effort,
         )
 
@@ -178,7 +190,7 @@ def responses_request_from(
     refuse_media_options(obj)
     logprobs = "message.output_text.logprobs" in found.get("include", ())
     sampling = _sampling(obj, found, limits, logprobs=logprobs)
-    tools = parse_response_tools(obj.get("tools"))
+    tools = parse_response_tools(obj.get("tools"), mcp=limits.mcp)
     return ResponsesRequest(
         input=_input(obj, found, make_id),
         base=_base(found, sampling, logprobs=logprobs),
@@ -193,6 +205,7 @@ def responses_request_from(
         show_raw_messages=found.get("enable_response_messages", False),
         generate=found.get("generate", True),
         tools=tools,
+        max_tool_calls=found.get("max_tool_calls"),
         tool_choice=obj.get("tool_choice"),
         request_id=found.get("request_id"),
         shown=_shown(obj, found, tools),
@@ -299,7 +312,7 @@ def _shown(obj: Mapping[str, Any], found: Mapping[str, Any], tools: OfferedTools
         "service_tier": found.get("service_tier", "auto"),
         "store": found.get("store", True),
         "text": {"format": {"type": "text"}, **found.get("text", {})},
-        "tool_choice": ("auto" if tools else "none") if choice in (None, "auto") else choice,
+        "tool_choice": ("auto" if tools or tools.servers else "none") if choice in (None, "auto") else choice,
         "tools": shown_tools(obj.get("tools")),
         "top_logprobs": found.get("top_logprobs", 0),
         "truncation": found.get("truncation", "disabled"),

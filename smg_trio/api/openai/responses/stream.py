@@ -1,7 +1,8 @@
 """Responses, streamed: `ChoiceUpdate` to the official sequence of events.
 
 ``response.created``, (``response.queued``,) ``response.in_progress``, each with the whole response object; per item
-``output_item.added``, its deltas and dones, ``output_item.done``; at the end ``response.completed``, ``.incomplete`` or
+``output_item.added``, its deltas and dones, ``output_item.done`` (of a call of an MCP tool only once the tool has
+answered, so that items of one round overlap); at the end ``response.completed``, ``.incomplete`` or
 ``.failed`` with the whole response. There is no ``[DONE]``. Every event has a ``sequence_number``, counted from 0.
 
 Over HTTP an event is a named SSE event; over a WebSocket it is one message. There every line of the bytes that come
@@ -12,13 +13,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from json.encoder import encode_basestring as quote
+from typing import TYPE_CHECKING
 
-from smg_trio.api.blocks import BlockDelta, BlockKind, BlockStart, Step
+from smg_trio.api.blocks import BlockDelta, BlockKind, BlockStart, BlockStop, Step
 from smg_trio.api.errors import error_view
 from smg_trio.api.json_text import dump, encode_text
 from smg_trio.api.openai.responses.object import ResponseAnswer, ResponseEnd, failed_end, response_value
 from smg_trio.api.openai.responses.output import OutputItem, ResponseOutput, TextLogprobs
 from smg_trio.core.events import ChoiceUpdate, ContentDelta, Usage
+
+if TYPE_CHECKING:
+    from smg_trio.api.openai.responses.mcp_work import McpWork
 
 _NAMES: dict[BlockKind, str] = {
     "text": "response.output_text",
@@ -95,6 +100,36 @@ class ResponseEventWriter:
             logprobs = ""
         return encode_text("".join(written))
 
+    @property
+    def output(self) -> ResponseOutput:
+        """What there is so far."""
+        return self._output
+
+    def resolved(self, answer: ResponseAnswer) -> None:
+        """See `ResponseOutput.resolved`."""
+        self._answer = answer
+        self._output.resolved(answer)
+
+    def work_begins(self, index: int) -> bytes:
+        """The events of an item that is not the model's: a list of tools, or a call that was approved."""
+        item = self._output.items[index]
+        events = self._added(index, replace(item, pieces=[])) + self._work(index, item, "in_progress")
+        if item.call is not None:
+            done = self._event(
+                "response.mcp_call_arguments.done", f'{_place(index, item)},"arguments":{quote(item.text)}'
+            )
+            events += self._event(
+                "response.mcp_call_arguments.delta", f'{_place(index, item)},"delta":{quote(item.text)}'
+            )
+            events += done
+        return encode_text(events)
+
+    def work_ends(self, index: int) -> bytes:
+        """The events of a list that has come, or a call that was run; of one that failed, or is not run any more."""
+        item = self._output.items[index]
+        state = "" if item.status == "incomplete" else self._work(index, item, item.status)
+        return encode_text(state + self._done(index, item))
+
     def usage_chunk(self, usage: Usage) -> bytes:
         """What ends the stream: the whole response."""
         output = self._output
@@ -126,6 +161,8 @@ class ResponseEventWriter:
 
     def _written(self, step: Step, logprobs: str) -> str:
         item = self._output.items[step.index]
+        if item.mcp is not None:
+            return self._mcp(step, item, item.mcp)
         if isinstance(step, BlockDelta):
             return self._delta(step.text, step.kind, logprobs)
         if isinstance(step, BlockStart):
@@ -134,7 +171,7 @@ class ResponseEventWriter:
 
     def _start(self, index: int, item: OutputItem) -> str:
         begun = replace(item, pieces=[], logprobs=None, status="in_progress")
-        added = self._event("response.output_item.added", f'"output_index":{index},"item":{dump(begun.value())}')
+        added = self._added(index, begun)
         where = _place(index, item)
         self._delta_start = self._opening(f"{_name(item)}.delta", f'{where},"delta":')
         if item.call is not None:
@@ -153,7 +190,30 @@ class ResponseEventWriter:
                 members += f',"logprobs":{dump(item.logprob_values())}'
             events = self._event(name, members)
             events += self._event("response.content_part.done", f'{where},"part":{dump(item.part())}')
-        return events + self._event("response.output_item.done", f'"output_index":{index},"item":{dump(item.value())}')
+        return events + self._done(index, item)
+
+    def _mcp(self, step: Step, item: OutputItem, work: McpWork) -> str:
+        """What the model says of a call of an MCP tool; of one that needs approval, only all at once."""
+        index = step.index
+        if work.kind == "approval":
+            return self._added(index, item) + self._done(index, item) if isinstance(step, BlockStop) else ""
+        if isinstance(step, BlockDelta):
+            return self._delta(step.text, step.kind, "")
+        where = _place(index, item)
+        if isinstance(step, BlockStart):
+            self._delta_start = self._opening("response.mcp_call_arguments.delta", f'{where},"delta":')
+            return self._added(index, replace(item, pieces=[])) + self._work(index, item, "in_progress")
+        events = self._event("response.mcp_call_arguments.done", f'{where},"arguments":{quote(item.text)}')
+        return events if item.status == "in_progress" else events + self._done(index, item)
+
+    def _work(self, index: int, item: OutputItem, state: str) -> str:
+        return "" if item.mcp is None else self._event(f"{item.mcp.events}.{state}", _place(index, item))
+
+    def _added(self, index: int, item: OutputItem) -> str:
+        return self._event("response.output_item.added", f'"output_index":{index},"item":{dump(item.value())}')
+
+    def _done(self, index: int, item: OutputItem) -> str:
+        return self._event("response.output_item.done", f'"output_index":{index},"item":{dump(item.value())}')
 
     def _delta(self, text: str, kind: BlockKind, logprobs: str) -> str:
         shown = f',"logprobs":[{logprobs}]' if kind == "text" else ""
@@ -179,4 +239,4 @@ def _name(item: OutputItem) -> str:
 def _place(index: int, item: OutputItem) -> str:
     """Where an event belongs: the item, and its only content part."""
     where = f'"item_id":{quote(item.item_id)},"output_index":{index}'
-    return where if item.call is not None else f'{where},"content_index":0'
+    return where if item.call is not None or item.mcp is not None else f'{where},"content_index":0'

@@ -22,6 +22,10 @@ def parse_response_choice(value: Any, offered: OfferedTools, param: str = "tool_
         return NO_TOOLS
     if isinstance(value, dict):
         value = _with_flat_names(value, offered, param)
+        if value is None:
+            return parse_response_choice("auto", offered, param)
+    elif value == "required" and offered.servers and not offered:
+        return NO_TOOLS  # no server could list its tools, which an item says
     elif value == "required" and offered.left_out and not offered:
         raise refuse(param, "all of 'tools' are hosted tools, which cannot run on this server")
     choice = parse_tool_choice(value, offered.functions, param)
@@ -31,12 +35,25 @@ def parse_response_choice(value: Any, offered: OfferedTools, param: str = "tool_
     return choice if format_ is None else ToolChoice("named", choice.name, text_format=format_.constraint)
 
 
-def _with_flat_names(value: dict[str, Any], offered: OfferedTools, param: str) -> dict[str, Any]:
-    """The choice with the names under which the model knows the tools."""
+def choice_after_call(value: Any) -> Any:
+    """The choice that holds once this gateway has called a tool: what was to be forced has been done."""
+    if isinstance(value, dict):
+        return {**value, "mode": "auto"} if value.get("type") == "allowed_tools" else "auto"
+    return "auto" if value == "required" else value
+
+
+def _with_flat_names(value: dict[str, Any], offered: OfferedTools, param: str) -> dict[str, Any] | None:
+    """The choice with the names under which the model knows the tools; None if it wants an MCP server without tools."""
     kind = take(value, "type", string, prefix=f"{param}.") or "function"
+    if kind == "mcp" and offered.servers:
+        tools = _of_server(value, offered, param)
+        if len(tools) == 1 and value.get("name") is not None:
+            return tools[0]
+        return {"type": "allowed_tools", "mode": "required", "tools": tools} if tools else None
     if kind == "allowed_tools":
         inner = take(value, "allowed_tools", mapping, prefix=f"{param}.") or value
-        return {"type": kind, "mode": inner.get("mode"), "tools": _allowed(inner, offered, param)}
+        allowed = _allowed(inner, offered, param)
+        return {"type": kind, "mode": inner.get("mode"), "tools": allowed} if allowed or not offered.servers else None
     return _named(value, kind, offered, param)
 
 
@@ -48,7 +65,9 @@ def _allowed(value: Mapping[str, Any], offered: OfferedTools, param: str) -> lis
     for index, tool in enumerate(listed):
         path = f"{param}.tools[{index}]"
         kind = take(mapping(tool, path), "type", string, prefix=f"{path}.") or "function"
-        if is_hosted(kind):
+        if kind == "mcp" and offered.servers:
+            found += _of_server(tool, offered, path)
+        elif is_hosted(kind):
             hosted = kind
         elif kind == "namespace":
             found += _all_of(filled_string(tool.get("name"), f"{path}.name"), offered, path)
@@ -57,6 +76,20 @@ def _allowed(value: Mapping[str, Any], offered: OfferedTools, param: str) -> lis
     if hosted and not found:
         raise _hosted_choice(hosted, f"{param}.tools")
     return found
+
+
+def _of_server(value: Mapping[str, Any], offered: OfferedTools, param: str) -> list[dict[str, Any]]:
+    """The tools of an MCP server that are meant: one by its name, or all; none if the server lists none."""
+    label = take(value, "server_label", string, prefix=f"{param}.")
+    if label not in [server.label for server in offered.servers]:
+        raise refuse(f"{param}.server_label", f"no tool of type 'mcp' in 'tools' has the label {describe(label)}")
+    names = [flat for flat, tool in offered.declared.items() if tool.kind == "mcp" and tool.namespace == label]
+    name = take(value, "name", string, prefix=f"{param}.")
+    if name is not None and names:
+        if flat_name(label, name) not in names:
+            raise refuse(f"{param}.name", f"server {describe(label)} offers no tool called {describe(name)}")
+        names = [flat_name(label, name)]
+    return [{"type": "function", "name": flat} for flat in names]
 
 
 def _all_of(namespace: str, offered: OfferedTools, param: str) -> list[dict[str, Any]]:

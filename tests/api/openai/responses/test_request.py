@@ -150,7 +150,7 @@ def test_items_of_tools_that_ran_elsewhere_are_calls_and_results() -> None:
     results = messages[1::2]
     assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls] == [
         ("code_interpreter", {"code": "1+1"}),
-        ("echo", {"a": 1}),
+        ("s__echo", {"a": 1}),
         ("file_search", {"queries": ["q"]}),
         ("local_shell", {"type": "exec", "command": ["ls"]}),
         ("shell", {"commands": ["ls"]}),

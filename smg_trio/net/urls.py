@@ -9,8 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 import idna
 
-from smg_trio.media.addresses import Address, address_in
-from smg_trio.media.errors import InvalidMedia
+from smg_trio.net.addresses import Address, address_in
 
 SHOWN_CHARS: Final = 64
 _MAX_CHARS: Final = 8192
@@ -23,8 +22,12 @@ _KEPT: Final = "!#$%&'()*+,/:;=?@[]~"
 """What `quote` leaves alone beside letters, digits and ``_.-~``; escapes stay what they are."""
 
 
+class InvalidUrl(ValueError):
+    """A URL that is not read; says why, for its client."""
+
+
 @dataclass(frozen=True, slots=True)
-class MediaUrl:
+class HttpUrl:
     """An http or https URL.
 
     Attributes:
@@ -47,15 +50,15 @@ class MediaUrl:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
-    def joined(self, location: str, where: str) -> MediaUrl:
-        """What a Location header of this URL's answer means. Raises InvalidMedia."""
+    def joined(self, location: str) -> HttpUrl:
+        """What a Location header of this URL's answer means. Raises InvalidUrl."""
         if _FORBIDDEN.search(location):
-            raise InvalidMedia(where, "the URL redirects to what is not a URL")
+            raise InvalidUrl("the URL redirects to what is not a URL")
         try:
             joined = urljoin(f"{self.scheme}://{self.authority}{self.target}", location)
         except ValueError:
-            raise InvalidMedia(where, "the URL redirects to what is not a URL") from None
-        return parse_url(joined, where)
+            raise InvalidUrl("the URL redirects to what is not a URL") from None
+        return parse_url(joined)
 
 
 def shown(url: str) -> str:
@@ -68,50 +71,54 @@ def shown(url: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
-def parse_url(text: str, where: str) -> MediaUrl:
-    """Read a URL; `where`: the part that it is of. Raises InvalidMedia for what is not http or https, or not clear."""
+def parse_url(text: str, wanted: str = "an http or https URL") -> HttpUrl:
+    """Read a URL; `wanted`: what errors say to use instead of another scheme.
+
+    Raises InvalidUrl for what is not http or https, or not clear.
+    """
     text = text.strip()
     scheme = text[:9].partition(":")[0].lower()
     if scheme not in _PORTS:
-        raise InvalidMedia(where, _scheme_problem(text))
+        raise InvalidUrl(_scheme_problem(text, wanted))
     if len(text) > _MAX_CHARS:
-        raise InvalidMedia(where, f"the URL is longer than {_MAX_CHARS} characters")
+        raise InvalidUrl(f"the URL is longer than {_MAX_CHARS} characters")
     if _FORBIDDEN.search(text):
-        raise InvalidMedia(where, "the URL holds a backslash or a control character")
+        raise InvalidUrl("the URL holds a backslash or a control character")
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise InvalidMedia(where, "the URL is not valid") from None
+        raise InvalidUrl("the URL is not valid") from None
     if "@" in parts.netloc:
-        raise InvalidMedia(where, "the URL must not hold a user name or password")
+        raise InvalidUrl("the URL must not hold a user name or password")
     found = _AUTHORITY.fullmatch(parts.netloc)
     port = int(found["port"] or _PORTS[scheme]) if found else 0
     if not found or not found["host"] or not 0 < port <= 65535:
-        raise InvalidMedia(where, "the URL has no valid host and port")
-    host, address = _host(found["host"], where)
+        raise InvalidUrl("the URL has no valid host and port")
+    host, address = _host(found["host"])
     target = quote(parts.path or "/", safe=_KEPT) + (f"?{quote(parts.query, safe=_KEPT)}" if parts.query else "")
-    return MediaUrl(scheme, host, port, target if target.startswith("/") else f"/{target}", address)
+    return HttpUrl(scheme, host, port, target if target.startswith("/") else f"/{target}", address)
 
 
-def _scheme_problem(text: str) -> str:
+def _scheme_problem(text: str, wanted: str) -> str:
     if not text:
         return "the URL is empty"
-    wanted = "use an http, https or data: URL"
-    return f"unsupported URL scheme in {shown(text)!r}: {wanted}" if ":" in text[:32] else f"not a URL: {wanted}"
+    return (
+        f"unsupported URL scheme in {shown(text)!r}: use {wanted}" if ":" in text[:32] else f"not a URL: use {wanted}"
+    )
 
 
-def _host(text: str, where: str) -> tuple[str, Address | None]:
+def _host(text: str) -> tuple[str, Address | None]:
     if len(text) > _MAX_HOST_CHARS:
-        raise InvalidMedia(where, "the URL's host is not valid")
+        raise InvalidUrl("the URL's host is not valid")
     try:
         # Some forms of digits and dots are plain ones only after IDNA's mapping.
         name = text.lower() if text.isascii() else idna.encode(text, uts46=True).decode("ascii")
         address = address_in(name)
     except (ValueError, idna.IDNAError):
-        raise InvalidMedia(where, "the URL's host is not valid") from None
+        raise InvalidUrl("the URL's host is not valid") from None
     if address is not None:
         return str(address), address
     name = name.removesuffix(".")
     if len(name) > _MAX_HOST_CHARS or not all(_LABEL.fullmatch(label) for label in name.split(".")):
-        raise InvalidMedia(where, "the URL's host is not valid")
+        raise InvalidUrl("the URL's host is not valid")
     return name, None

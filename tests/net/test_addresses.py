@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smg_trio.media.addresses import address_in, is_private, is_public
+from smg_trio.net.addresses import address_in, is_private, is_public
 
 PUBLIC = ["8.8.8.8", "93.184.215.14", "172.15.255.255", "172.32.0.0", "100.63.255.255", "100.128.0.0", "192.0.1.0",
           "223.255.255.255", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "2a00:1450::1", "::ffff:8.8.8.8",

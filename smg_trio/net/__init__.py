@@ -1,0 +1,1 @@
+"""Where a client may send this host to: URLs, addresses, hosts, and connections to addresses that were checked."""
