@@ -143,11 +143,7 @@ class Gateway:
         self.background = sharing.background()
         self.response_ids = ResponseIds()
         encodings = EncodingCache(settings.tokenizer_cache_l1_max_memory)
-        self.limits = RequestLimits(
-            max_logprobs=settings.max_logprobs,
-            kv_transfer_params=settings.allow_kv_transfer_params,
-            mcp=bool(settings.mcp_allow),
-        )
+        self.limits = _request_limits(settings)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
         self.keep_alives = DeadlineQueue(settings.sse_keepalive_secs)
         self.admission = sharing.admission(settings)
@@ -349,3 +345,11 @@ class Gateway:
                 f"No worker for model `{model.model_id}` is ready ({'; '.join(reasons) or 'none is registered'})."
             )
         return window
+
+
+def _request_limits(settings: Settings) -> RequestLimits:
+    return RequestLimits(
+        max_logprobs=settings.max_logprobs,
+        kv_transfer_params=settings.allow_kv_transfer_params,
+        mcp=bool(settings.mcp_allow),
+    )

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from smg_trio.core.engines import EngineCounts, EngineInfo, EngineLoad, EngineProtocol
-from smg_trio.core.errors import (
-    EngineDead,
-    EngineFault,
-    InvalidRequest,
-    MediaMismatch,
-    NoReadyWorker,
-    SmgError,
-)
+from smg_trio.core.errors import EngineDead, EngineFault, InvalidRequest, MediaMismatch, NoReadyWorker, SmgError
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
 from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
