@@ -18,6 +18,7 @@ from uuid import UUID
 from smg_trio.api.errors import error_headers, error_view, load_json
 from smg_trio.api.parameters.fields import (
     INT64_MAX,
+    Reader,
     described,
     filled_string,
     integer,
@@ -31,11 +32,34 @@ from smg_trio.api.parameters.fields import (
 )
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest
-from smg_trio.core.workers import BreakerOverrides, HealthOverrides, OverloadOverrides, WorkerPatch, WorkerSpec
+from smg_trio.core.workers import (
+    BreakerOverrides,
+    HealthOverrides,
+    OverloadOverrides,
+    RetryOverrides,
+    WorkerPatch,
+    WorkerSpec,
+)
 from smg_trio.settings.checks import check_worker_url
 
 RUNTIME_TYPES = ("unspecified", "sglang", "vllm", "trtllm", "mlx", "tokenspeed", "generic", "external")
 WORKER_TYPES = ("regular", "prefill", "decode", "encode")
+BREAKER_NAMES = {
+    "cb_failure_threshold": "failure_threshold",
+    "cb_success_threshold": "success_threshold",
+    "cb_timeout_duration_secs": "timeout_duration_secs",
+    "cb_window_duration_secs": "window_duration_secs",
+    "disable_circuit_breaker": "disabled",
+}
+RETRY_NAMES = {
+    "max_retries": "max_retries",
+    "initial_backoff_ms": "initial_backoff_ms",
+    "max_backoff_ms": "max_backoff_ms",
+    "backoff_multiplier": "backoff_multiplier",
+    "jitter_factor": "jitter_factor",
+    "disable_retry": "disabled",
+}
+"""What ``resilience`` has → attributes of `BreakerOverrides` and `RetryOverrides`."""
 MAX_ENGINES = 65536
 """An engine's identity is its index in two bytes."""
 
@@ -64,6 +88,7 @@ class WorkerBody:
     health: HealthOverrides = field(default_factory=HealthOverrides)
     overload: OverloadOverrides = field(default_factory=OverloadOverrides)
     breaker: BreakerOverrides = field(default_factory=BreakerOverrides)
+    retry: RetryOverrides = field(default_factory=RetryOverrides)
 
     @property
     def model_id(self) -> str | None:
@@ -79,7 +104,7 @@ def parse_worker_body(body: bytes) -> WorkerBody:
     loaded = load_json(body)
     if loaded.get("url") is None:
         raise InvalidRequest("missing field `url`", param="url")
-    found = read_fields(loaded, BODY_READERS)
+    found = _read(loaded, BODY_READERS)
     _check_url(found["url"])
     models = found.pop("models", None)
     runtime = found.pop("runtime", None)
@@ -94,7 +119,7 @@ def parse_worker_body(body: bytes) -> WorkerBody:
 
 def parse_worker_patch(body: bytes) -> WorkerPatch:
     """The body of ``PATCH /workers/{id}``. Raises InvalidRequest."""
-    return WorkerPatch(**read_fields(load_json(body), PATCH_READERS))
+    return WorkerPatch(**_read(load_json(body), PATCH_READERS))
 
 
 def parse_worker_id(worker_id: str) -> str:
@@ -160,6 +185,7 @@ def worker_spec(
         health=body.health,
         overload=body.overload,
         breaker=body.breaker,
+        retry=body.retry,
     )
 
 
@@ -274,6 +300,14 @@ _BREAKER_READERS = {
     "cb_window_duration_secs": _seconds,
     "disable_circuit_breaker": _strict_boolean,
 }
+_RETRY_READERS = {
+    "max_retries": _count,
+    "initial_backoff_ms": within(number, 0),
+    "max_backoff_ms": within(number, above=0),
+    "backoff_multiplier": within(number, 1),
+    "jitter_factor": within(number, 0, 1),
+    "disable_retry": _strict_boolean,
+}
 
 
 @described(object_schema(_HEALTH_READERS))
@@ -286,11 +320,22 @@ def _overload(value: Any, param: str) -> OverloadOverrides:
     return OverloadOverrides(**read_fields(mapping(value, param), _OVERLOAD_READERS, f"{param}."))
 
 
-@described(object_schema(_BREAKER_READERS))
-def _resilience(value: Any, param: str) -> BreakerOverrides:
-    found = read_fields(mapping(value, param), _BREAKER_READERS, f"{param}.")
-    disabled = found.pop("disable_circuit_breaker", None)
-    return BreakerOverrides(disabled=disabled, **{name.removeprefix("cb_"): value for name, value in found.items()})
+@described(object_schema(_BREAKER_READERS | _RETRY_READERS))
+def _resilience(value: Any, param: str) -> tuple[BreakerOverrides, RetryOverrides]:
+    fields = mapping(value, param)
+    breaker = read_fields(fields, _BREAKER_READERS, f"{param}.")
+    retry = read_fields(fields, _RETRY_READERS, f"{param}.")
+    return (
+        BreakerOverrides(**{BREAKER_NAMES[name]: setting for name, setting in breaker.items()}),
+        RetryOverrides(**{RETRY_NAMES[name]: setting for name, setting in retry.items()}),
+    )
+
+
+def _read(loaded: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    found = read_fields(loaded, readers)
+    if "resilience" in found:
+        found["breaker"], found["retry"] = found.pop("resilience")
+    return found
 
 
 _runtime_type = one_of(RUNTIME_TYPES)
@@ -300,6 +345,8 @@ PATCH_READERS = {
     "labels": _labels,
     "api_key": string,
     "health": _health,
+    "overload": _overload,
+    "resilience": _resilience,
 }
 BODY_READERS = {
     **PATCH_READERS,
@@ -311,7 +358,5 @@ BODY_READERS = {
     "zmq_handshake_address": filled_string,
     "model_id": filled_string,
     "models": _first_model,
-    "overload": _overload,
-    "resilience": _resilience,
 }
-_NAMES = {"dp_size": "engine_count", "zmq_handshake_address": "handshake_address", "resilience": "breaker"}
+_NAMES = {"dp_size": "engine_count", "zmq_handshake_address": "handshake_address"}

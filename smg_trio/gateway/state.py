@@ -35,7 +35,7 @@ from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.media import MediaPreparer, WantedMedia
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.prepare import Preparer
-from smg_trio.routing.rules import retry_schedule_of, routing_key_of
+from smg_trio.routing.rules import routing_key_of
 from smg_trio.settings.checks import bucket_bounds
 
 if TYPE_CHECKING:
@@ -150,7 +150,6 @@ class Gateway:
         self.media = MediaProcessor(MediaReader(settings, self.metrics.media.hooks), settings, self.metrics.media.hooks)
         preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
         self.preparer = Preparer(encodings=encodings, media=preparer)
-        self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.errors = RecentErrors()
         self.notes = Notes()

@@ -136,7 +136,7 @@ async def test_every_field_of_a_zmq_worker_is_taken_and_its_key_is_never_shown(t
             bench, url, runtime_type="tokenspeed", zmq_handshake_address=handshake, dp_size=2, model_id=MODEL,
             labels={"rack": "7", "tool_parser": "qwen"}, priority=7, cost=2.5, api_key="hush",
             health={"check_interval_secs": 5, "failure_threshold": 2, "drain_settle_secs": 1},
-            overload={"waiting_requests": 3}, resilience={"cb_failure_threshold": 4}, max_connection_attempts=3,
+            overload={"waiting_requests": 3}, resilience={"cb_failure_threshold": 4, "max_retries": 2, "disable_retry": False}, max_connection_attempts=3,
             worker_type="regular", connection_mode="zmq", a_field_of_next_year=[1],
         )  # fmt: skip
         for rank in range(2):
@@ -146,6 +146,7 @@ async def test_every_field_of_a_zmq_worker_is_taken_and_its_key_is_never_shown(t
             "url": url, "runtime_type": "tokenspeed", "zmq_handshake_address": handshake, "dp_size": 2,
             "model_id": MODEL, "labels": {"rack": "7", "tool_parser": "qwen"}, "priority": 7, "cost": 2.5,
             "health": {"check_interval_secs": 5, "failure_threshold": 2, "drain_settle_secs": 1},
+            "resilience": {"cb_failure_threshold": 4, "max_retries": 2, "disable_retry": False},
             "overload": {"waiting_requests": 3}, "worker_type": "regular", "connection_mode": "zmq",
             "is_healthy": True, "status": "ready", "load": 0,
         }  # fmt: skip
