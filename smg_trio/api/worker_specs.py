@@ -63,6 +63,7 @@ RETRY_NAMES = {
 MAX_ENGINES = 65536
 """An engine's identity is its index in two bytes."""
 
+_MODEL_NAMES = ("served_model_name", "model_id")
 _CODES = {404: "WORKER_NOT_FOUND", 409: "WORKER_ALREADY_EXISTS"}
 
 
@@ -93,7 +94,7 @@ class WorkerBody:
     @property
     def model_id(self) -> str | None:
         """The model's id: of the labels served_model_name, model_id, model_path, else what the body names."""
-        for label in ("served_model_name", "model_id", "model_path"):
+        for label in (*_MODEL_NAMES, "model_path"):
             if self.labels.get(label):
                 return self.labels[label]
         return self.named_model
@@ -139,6 +140,18 @@ def check_same_url(current: str, asked: str) -> None:
         )
 
 
+def check_same_model(spec: WorkerSpec, labels: Mapping[str, str]) -> None:
+    """``PATCH`` cannot make a worker serve another model. Raises InvalidRequest."""
+    for label in _MODEL_NAMES:
+        name = labels.get(label, spec.model_id)
+        if name not in (spec.model_id, spec.labels.get(label)):
+            raise InvalidRequest(
+                f"Label '{label}' would rename the model '{spec.model_id}' of worker {spec.url} to '{name}', which "
+                "PATCH does not do. Use PUT instead.",
+                param=f"labels.{label}",
+            )
+
+
 def worker_spec(
     body: WorkerBody,
     worker_id: str,
@@ -168,8 +181,7 @@ def worker_spec(
             "--model-path (or a model_id label) is required"
         )
     _check_type(body)
-    _check_parser(body, model, "tool_parser", tool_parsers)
-    _check_parser(body, model, "reasoning_parser", reasoning_parsers)
+    check_parser_labels(body.url, body.labels, model, tool_parsers, reasoning_parsers)
     return WorkerSpec(
         worker_id=worker_id,
         url=body.url,
@@ -220,10 +232,18 @@ def _check_type(body: WorkerBody) -> None:
         )
 
 
-def _check_parser(body: WorkerBody, model: str, label: str, known: Collection[str] | None) -> None:
-    name = body.labels.get(label)
-    if name and known is not None and name not in known:
-        raise InvalidRequest(f"worker {body.url} declares unknown {label} '{name}' for model '{model}'")
+def check_parser_labels(
+    url: str,
+    labels: Mapping[str, str],
+    model: str,
+    tool_parsers: Collection[str] | None,
+    reasoning_parsers: Collection[str] | None,
+) -> None:
+    """Raises InvalidRequest for a label that names a parser which is not known; None as names leaves it unchecked."""
+    for label, known in (("tool_parser", tool_parsers), ("reasoning_parser", reasoning_parsers)):
+        name = labels.get(label)
+        if name and known is not None and name not in known:
+            raise InvalidRequest(f"worker {url} declares unknown {label} '{name}' for model '{model}'")
 
 
 # ---- answers ----------------------------------------------------------------------------------------------

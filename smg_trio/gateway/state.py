@@ -16,6 +16,7 @@ from smg_trio.core.heavy_json import LIGHT_BYTES
 from smg_trio.core.workers import WorkerSnapshot, WorkerState
 from smg_trio.gateway.hooks import hooks_of
 from smg_trio.gateway.models.adapters import Adapters
+from smg_trio.gateway.models.changes import ModelChanges
 from smg_trio.gateway.models.loads import ModelLoads
 from smg_trio.gateway.models.orders import order_of_settings
 from smg_trio.gateway.observability.access_log import AccessLog
@@ -88,6 +89,7 @@ class Gateway:
         history: None where nothing is kept.
         own_model: the id of the model that the settings name, if they do.
         loads: models whose files are being downloaded.
+        model_changes: by labels of living workers.
         adapters: LoRA adapters, which are models too.
         background: responses that no client waits for.
         response_ids: those of responses being generated.
@@ -134,6 +136,7 @@ class Gateway:
         own = order_of_settings(settings)
         self.own_model = None if own is None else own.model_id
         self.loads = ModelLoads(catalog, registry, settings, plugins)
+        self.model_changes = ModelChanges(catalog, registry, self.loads, settings)
         registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
         self.background = sharing.background()
