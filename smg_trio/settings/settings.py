@@ -19,16 +19,9 @@ CONTROL_PLANE_ROLES = ("admin", "user")
 LOG_LEVELS = ("debug", "info", "warn", "error")
 MM_FETCH_POLICIES = ("off", "allowlist", "public")
 POLICIES = (
-    "least_load",
-    "round_robin",
-    "random",
-    "power_of_two",
-    "passthrough",
-    "consistent_hashing",
-    "prefix_hash",
-    "cache_aware",
-    "manual",
-)
+    "least_load", "round_robin", "random", "power_of_two", "passthrough", "consistent_hashing", "prefix_hash",
+    "cache_aware", "manual",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +32,9 @@ class Settings:
         (), "Workers to start with, each ipc://<path>; engines dial in there.", "Workers", metavar="URL"
     )
     backend: str | None = _option(
-        None,
-        "Engine protocol of these workers: vllm or tokenspeed. Unset means vllm, with a warning.",
-        "Workers",
+        None, "Engine protocol of these workers: vllm or tokenspeed. Unset means vllm, with a warning.", "Workers",
         metavar="NAME",
-    )
+    )  # fmt: skip
     zmq_engine_count: int = _option(
         1, "Engines (data-parallel ranks) behind each of these workers.", "Workers", metavar="N"
     )
@@ -60,11 +51,9 @@ class Settings:
         "Processes", metavar="N|auto",
     )  # fmt: skip
     policy: str = _option(
-        "least_load",
-        f"How a worker is chosen among several of one model: {', '.join(POLICIES)}, or an installed plug-in.",
-        "Routing",
-        metavar="NAME",
-    )
+        "least_load", f"How a worker is chosen among several of one model: {', '.join(POLICIES)}, or an installed "
+        "plug-in.", "Routing", metavar="NAME",
+    )  # fmt: skip
     cache_threshold: float = _option(
         0.3, "cache_aware: share of a prompt (0..1) that must match before the worker that has it is preferred.",
         "Routing", flags=("--cache-match-threshold",), metavar="SHARE",
@@ -450,6 +439,17 @@ class Settings:
     )  # fmt: skip
     prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")  # noqa: S104 - as `host`
     prometheus_port: int = _option(29000, "Port of the metrics listener; 0 lets the system choose.", "Observability")
+    prometheus_tls_cert_path: str | None = _option(
+        None, "PEM file with the metrics listener's certificate: serve HTTPS there. Read again when it changes.",
+        "Observability", metavar="FILE", guards=True,
+    )  # fmt: skip
+    prometheus_tls_key_path: str | None = _option(
+        None, "PEM file with that certificate's private key.", "Observability", metavar="FILE", guards=True
+    )
+    prometheus_tls_client_ca_path: str | None = _option(
+        None, "PEM file with certificates: only scrapers with a certificate signed by one of them are let in.",
+        "Observability", metavar="FILE", guards=True,
+    )  # fmt: skip
     prometheus_duration_buckets: tuple[str, ...] = _option(
         (), "Upper bounds of the buckets of durations in seconds, ascending; by default 15 from 0.005 to 300. Times "
         "per token have their own.", "Observability", metavar="S",
@@ -481,11 +481,9 @@ class Settings:
         metavar="ADDRESS",
     )  # fmt: skip
     engine_silence_secs: float = _option(
-        300.0,
-        "Seconds without output, while requests are in flight, after which an engine counts as dead.",
-        "Limits",
-        metavar="S",
-    )
+        300.0, "Seconds without output, while requests are in flight, after which an engine counts as dead.",
+        "Limits", metavar="S",
+    )  # fmt: skip
     engine_send_timeout_secs: float = _option(
         10.0, "Seconds handing one request to an engine may take before it counts as dead.", "Limits", metavar="S"
     )
