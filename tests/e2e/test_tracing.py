@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import trio
+from trio_websocket import open_websocket_url
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.observability.logs import JsonFormatter
@@ -321,6 +322,25 @@ async def test_a_request_s_log_lines_carry_its_trace_and_nobody_else_s(tmp_path:
     access = [line for line in lines.seen if line["logger"] == "smg_trio.access"]
     assert [line.get("trace_id") for line in access] == [TRACE_ID, None, TRACE_ID, None]
     assert all(root.trace_id == TRACE_ID for root in found.roots())
+
+
+async def test_each_turn_of_a_websocket_is_a_trace_below_the_handshake_s(tmp_path: Path) -> None:
+    async with traced(tmp_path, HELLO) as (bench, found):
+        url = f"ws://127.0.0.1:{bench.port}/v1/responses"
+        headers = [(name.encode(), value.encode()) for name, value in PARENT.items()]
+        async with open_websocket_url(url, extra_headers=headers) as socket:
+            for _ in range(2):
+                await socket.send_message(json.dumps({"type": "response.create", "input": "hi"}))
+                with trio.fail_after(PATIENCE_S):
+                    while json.loads(await socket.get_message())["type"] != "response.completed":
+                        pass
+        await flushed(bench, found, 2)
+        for root, request in zip(found.roots(), bench.engine.received, strict=True):
+            assert (root.name, root.kind, root.error) == ("WEBSOCKET /v1/responses", SERVER, False)
+            assert (root.trace_id, root.parent_id) == (TRACE_ID, PARENT_ID)
+            assert root.attributes["http.response.status_code"] == 200
+            assert [child.name for child in found.children(root)] == ["prepare", "queue", "prefill", "decode"]
+            assert trace_headers(request)["traceparent"] == f"00-{TRACE_ID}-{root.span_id}-01"
 
 
 # ---- off ---------------------------------------------------------------------------------------------------
