@@ -103,11 +103,16 @@ def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
 def _check_traces_endpoint(endpoint: str) -> None:
     scheme, separator, rest = endpoint.partition("://")
     host = (rest if separator else endpoint).partition("/")[0]
-    if not host.strip() or (separator and scheme not in ("http", "https")) or not host.isprintable() or " " in host:
+    if (
+        not host.strip()
+        or (separator and scheme not in ("http", "https", "grpc", "grpcs"))
+        or not host.isprintable()
+        or " " in host
+    ):
         raise ConfigError(
             "--otlp-traces-endpoint",
-            f"{endpoint!r} is neither host:port nor an http(s) URL.",
-            "Write it as collector:4318.",
+            f"{endpoint!r} is neither host:port nor an http(s) or grpc(s) URL.",
+            "Write it as collector:4318, or as grpc://collector:4317.",
         )
 
 

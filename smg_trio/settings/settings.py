@@ -477,8 +477,8 @@ class Settings:
         "Observability",
     )  # fmt: skip
     otlp_traces_endpoint: str = _option(
-        "localhost:4318", "Collector that takes traces as OTLP over HTTP: host:port, or a URL.", "Observability",
-        metavar="ADDRESS",
+        "localhost:4318", "Collector that takes traces as OTLP over HTTP: host:port, or a URL; over gRPC: "
+        "grpc://host:port (needs smg-trio[tracing-grpc]).", "Observability", metavar="ADDRESS",
     )  # fmt: skip
     engine_silence_secs: float = _option(
         300.0, "Seconds without output, while requests are in flight, after which an engine counts as dead.",
