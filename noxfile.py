@@ -1,7 +1,7 @@
 """Sessions for nox; CONTRIBUTING.md says what each is for.
 
 lint, types, imports, unit, e2e, tests, coverage, docs, pythons, lowest, newest, grammars, fuzz, chaos, package, deploy,
-sbom, bench, ops, interop, clients, browser, tour. Each installs what it needs by itself.
+image, sbom, bench, ops, interop, clients, browser, tour. Each installs what it needs by itself.
 """
 
 from __future__ import annotations
@@ -134,6 +134,19 @@ def deploy(session: nox.Session) -> None:
     """Dockerfile, units, manifest, compose file and nginx configuration; nginx, strace and systemd-analyze if there."""
     session.install("-e", ".[dev]", "kubernetes-validate>=1.33")
     session.run("pytest", "tests/deploy", *session.posargs, env={"SMG_TRIO_DEPLOY": "1"})
+
+
+@nox.session
+def image(session: nox.Session) -> None:
+    """The image, built and run by Buildah as the deployment files say; `-- IMAGE` is a base image of your own."""
+    session.install("-e", ".[dev]")
+    base = session.posargs[0] if session.posargs else "python:3.13-slim"
+    built = "localhost/smg-trio:tested"
+    session.run(
+        "buildah", "bud", "--isolation", "chroot", "--format", "docker", "--build-arg", f"BASE={base}", "-t", built,
+        ".", external=True,
+    )  # fmt: skip
+    session.run("pytest", "tests/deploy/test_image.py", env={"SMG_TRIO_IMAGE": built})
 
 
 @nox.session

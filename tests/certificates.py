@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -20,11 +21,21 @@ class Authority:
         self._ca.cert_pem.write_to_path(self.ca)
         self.issue()
 
-    def issue(self, name: str = "localhost") -> None:
-        """Write a new certificate for 127.0.0.1 and `name`, and its key, in place of those there are."""
-        issued = self._ca.issue_cert("127.0.0.1", name)
+    def issue(self, name: str = "localhost", *, days: tuple[float, float] | None = None) -> None:
+        """Write a new certificate for 127.0.0.1 and `name`, and its key, in place of those there are.
+
+        `days`: how long it has been valid, and will be; by default for ever.
+        """
+        now = datetime.now(UTC)
+        dates = {} if days is None else {"not_before": now - timedelta(days[0]), "not_after": now + timedelta(days[1])}
+        issued = self._ca.issue_cert("127.0.0.1", name, **dates)
         self.cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         self.key.write_bytes(issued.private_key_pem.bytes())
+
+    @property
+    def metrics_settings(self) -> dict[str, str]:
+        """What a gateway is told of the files for its metrics listener."""
+        return {f"prometheus_{name}": path for name, path in self.settings.items()}
 
     @property
     def settings(self) -> dict[str, str]:

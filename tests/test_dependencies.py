@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OURS = {"smg_trio", "tests", "scripts", *(path.stem for path in (ROOT / "scripts").iterdir())}
-OPTIONAL = {"top", "mistral", "tracing", "zstd", "images", "postgres", "jwt", "mcp"}
+OPTIONAL = {"top", "mistral", "tracing", "tracing-grpc", "zstd", "images", "postgres", "jwt", "mcp"}
 """Extras that the package looks for when it needs them."""
 NOT_OF_THE_SUITE = {"interop", "clients", "browser"}
 """Folders whose sessions install more."""

@@ -18,6 +18,7 @@ from uuid import UUID
 from smg_trio.api.errors import error_headers, error_view, load_json
 from smg_trio.api.parameters.fields import (
     INT64_MAX,
+    Reader,
     described,
     filled_string,
     integer,
@@ -31,14 +32,38 @@ from smg_trio.api.parameters.fields import (
 )
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest
-from smg_trio.core.workers import BreakerOverrides, HealthOverrides, OverloadOverrides, WorkerPatch, WorkerSpec
+from smg_trio.core.workers import (
+    BreakerOverrides,
+    HealthOverrides,
+    OverloadOverrides,
+    RetryOverrides,
+    WorkerPatch,
+    WorkerSpec,
+)
 from smg_trio.settings.checks import check_worker_url
 
 RUNTIME_TYPES = ("unspecified", "sglang", "vllm", "trtllm", "mlx", "tokenspeed", "generic", "external")
 WORKER_TYPES = ("regular", "prefill", "decode", "encode")
+BREAKER_NAMES = {
+    "cb_failure_threshold": "failure_threshold",
+    "cb_success_threshold": "success_threshold",
+    "cb_timeout_duration_secs": "timeout_duration_secs",
+    "cb_window_duration_secs": "window_duration_secs",
+    "disable_circuit_breaker": "disabled",
+}
+RETRY_NAMES = {
+    "max_retries": "max_retries",
+    "initial_backoff_ms": "initial_backoff_ms",
+    "max_backoff_ms": "max_backoff_ms",
+    "backoff_multiplier": "backoff_multiplier",
+    "jitter_factor": "jitter_factor",
+    "disable_retry": "disabled",
+}
+"""What ``resilience`` has → attributes of `BreakerOverrides` and `RetryOverrides`."""
 MAX_ENGINES = 65536
 """An engine's identity is its index in two bytes."""
 
+_MODEL_NAMES = ("served_model_name", "model_id")
 _CODES = {404: "WORKER_NOT_FOUND", 409: "WORKER_ALREADY_EXISTS"}
 
 
@@ -64,11 +89,12 @@ class WorkerBody:
     health: HealthOverrides = field(default_factory=HealthOverrides)
     overload: OverloadOverrides = field(default_factory=OverloadOverrides)
     breaker: BreakerOverrides = field(default_factory=BreakerOverrides)
+    retry: RetryOverrides = field(default_factory=RetryOverrides)
 
     @property
     def model_id(self) -> str | None:
         """The model's id: of the labels served_model_name, model_id, model_path, else what the body names."""
-        for label in ("served_model_name", "model_id", "model_path"):
+        for label in (*_MODEL_NAMES, "model_path"):
             if self.labels.get(label):
                 return self.labels[label]
         return self.named_model
@@ -79,7 +105,7 @@ def parse_worker_body(body: bytes) -> WorkerBody:
     loaded = load_json(body)
     if loaded.get("url") is None:
         raise InvalidRequest("missing field `url`", param="url")
-    found = read_fields(loaded, BODY_READERS)
+    found = _read(loaded, BODY_READERS)
     _check_url(found["url"])
     models = found.pop("models", None)
     runtime = found.pop("runtime", None)
@@ -94,7 +120,7 @@ def parse_worker_body(body: bytes) -> WorkerBody:
 
 def parse_worker_patch(body: bytes) -> WorkerPatch:
     """The body of ``PATCH /workers/{id}``. Raises InvalidRequest."""
-    return WorkerPatch(**read_fields(load_json(body), PATCH_READERS))
+    return WorkerPatch(**_read(load_json(body), PATCH_READERS))
 
 
 def parse_worker_id(worker_id: str) -> str:
@@ -112,6 +138,18 @@ def check_same_url(current: str, asked: str) -> None:
             f"URL mismatch: worker has URL '{current}' but request body has '{asked}'. URL changes are not supported "
             "via PUT. Use DELETE + POST instead."
         )
+
+
+def check_same_model(spec: WorkerSpec, labels: Mapping[str, str]) -> None:
+    """``PATCH`` cannot make a worker serve another model. Raises InvalidRequest."""
+    for label in _MODEL_NAMES:
+        name = labels.get(label, spec.model_id)
+        if name not in (spec.model_id, spec.labels.get(label)):
+            raise InvalidRequest(
+                f"Label '{label}' would rename the model '{spec.model_id}' of worker {spec.url} to '{name}', which "
+                "PATCH does not do. Use PUT instead.",
+                param=f"labels.{label}",
+            )
 
 
 def worker_spec(
@@ -143,8 +181,7 @@ def worker_spec(
             "--model-path (or a model_id label) is required"
         )
     _check_type(body)
-    _check_parser(body, model, "tool_parser", tool_parsers)
-    _check_parser(body, model, "reasoning_parser", reasoning_parsers)
+    check_parser_labels(body.url, body.labels, model, tool_parsers, reasoning_parsers)
     return WorkerSpec(
         worker_id=worker_id,
         url=body.url,
@@ -160,6 +197,7 @@ def worker_spec(
         health=body.health,
         overload=body.overload,
         breaker=body.breaker,
+        retry=body.retry,
     )
 
 
@@ -194,10 +232,18 @@ def _check_type(body: WorkerBody) -> None:
         )
 
 
-def _check_parser(body: WorkerBody, model: str, label: str, known: Collection[str] | None) -> None:
-    name = body.labels.get(label)
-    if name and known is not None and name not in known:
-        raise InvalidRequest(f"worker {body.url} declares unknown {label} '{name}' for model '{model}'")
+def check_parser_labels(
+    url: str,
+    labels: Mapping[str, str],
+    model: str,
+    tool_parsers: Collection[str] | None,
+    reasoning_parsers: Collection[str] | None,
+) -> None:
+    """Raises InvalidRequest for a label that names a parser which is not known; None as names leaves it unchecked."""
+    for label, known in (("tool_parser", tool_parsers), ("reasoning_parser", reasoning_parsers)):
+        name = labels.get(label)
+        if name and known is not None and name not in known:
+            raise InvalidRequest(f"worker {url} declares unknown {label} '{name}' for model '{model}'")
 
 
 # ---- answers ----------------------------------------------------------------------------------------------
@@ -274,6 +320,14 @@ _BREAKER_READERS = {
     "cb_window_duration_secs": _seconds,
     "disable_circuit_breaker": _strict_boolean,
 }
+_RETRY_READERS = {
+    "max_retries": _count,
+    "initial_backoff_ms": within(number, 0),
+    "max_backoff_ms": within(number, above=0),
+    "backoff_multiplier": within(number, 1),
+    "jitter_factor": within(number, 0, 1),
+    "disable_retry": _strict_boolean,
+}
 
 
 @described(object_schema(_HEALTH_READERS))
@@ -286,11 +340,22 @@ def _overload(value: Any, param: str) -> OverloadOverrides:
     return OverloadOverrides(**read_fields(mapping(value, param), _OVERLOAD_READERS, f"{param}."))
 
 
-@described(object_schema(_BREAKER_READERS))
-def _resilience(value: Any, param: str) -> BreakerOverrides:
-    found = read_fields(mapping(value, param), _BREAKER_READERS, f"{param}.")
-    disabled = found.pop("disable_circuit_breaker", None)
-    return BreakerOverrides(disabled=disabled, **{name.removeprefix("cb_"): value for name, value in found.items()})
+@described(object_schema(_BREAKER_READERS | _RETRY_READERS))
+def _resilience(value: Any, param: str) -> tuple[BreakerOverrides, RetryOverrides]:
+    fields = mapping(value, param)
+    breaker = read_fields(fields, _BREAKER_READERS, f"{param}.")
+    retry = read_fields(fields, _RETRY_READERS, f"{param}.")
+    return (
+        BreakerOverrides(**{BREAKER_NAMES[name]: setting for name, setting in breaker.items()}),
+        RetryOverrides(**{RETRY_NAMES[name]: setting for name, setting in retry.items()}),
+    )
+
+
+def _read(loaded: Mapping[str, Any], readers: Mapping[str, Reader]) -> dict[str, Any]:
+    found = read_fields(loaded, readers)
+    if "resilience" in found:
+        found["breaker"], found["retry"] = found.pop("resilience")
+    return found
 
 
 _runtime_type = one_of(RUNTIME_TYPES)
@@ -300,6 +365,8 @@ PATCH_READERS = {
     "labels": _labels,
     "api_key": string,
     "health": _health,
+    "overload": _overload,
+    "resilience": _resilience,
 }
 BODY_READERS = {
     **PATCH_READERS,
@@ -311,7 +378,5 @@ BODY_READERS = {
     "zmq_handshake_address": filled_string,
     "model_id": filled_string,
     "models": _first_model,
-    "overload": _overload,
-    "resilience": _resilience,
 }
-_NAMES = {"dp_size": "engine_count", "zmq_handshake_address": "handshake_address", "resilience": "breaker"}
+_NAMES = {"dp_size": "engine_count", "zmq_handshake_address": "handshake_address"}

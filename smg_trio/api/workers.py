@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from smg_trio.api.worker_specs import BREAKER_NAMES, RETRY_NAMES
 from smg_trio.core.workers import PendingWorker, RankSnapshot, WorkerSnapshot, WorkerState
 
 
@@ -35,6 +36,9 @@ def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
         given = {field: setting for field, setting in asdict(overrides).items() if setting is not None}
         if given:
             value[name] = given
+    resilience = _given(BREAKER_NAMES, spec.breaker) | _given(RETRY_NAMES, spec.retry)
+    if resilience:
+        value["resilience"] = resilience
     if spec.engine_count > 1:
         value["dp_size"] = spec.engine_count
     if snapshot.reason:
@@ -42,6 +46,11 @@ def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
     if snapshot.lockstep:
         value["wave"] = snapshot.wave
     return value
+
+
+def _given(names: Mapping[str, str], overrides: object) -> dict[str, Any]:
+    settings = {shown: getattr(overrides, name) for shown, name in names.items()}
+    return {shown: setting for shown, setting in settings.items() if setting is not None}
 
 
 def application_value(application: PendingWorker) -> dict[str, Any]:

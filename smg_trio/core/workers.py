@@ -62,6 +62,21 @@ class BreakerOverrides:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryOverrides:
+    """A worker's own settings for what is done after it has failed a request; None where the gateway's hold.
+
+    ``max_retries`` counts attempts and includes the first, as the flag does. Back-offs in milliseconds.
+    """
+
+    max_retries: int | None = None
+    initial_backoff_ms: float | None = None
+    max_backoff_ms: float | None = None
+    backoff_multiplier: float | None = None
+    jitter_factor: float | None = None
+    disabled: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
     """What a worker is told when it is created.
 
@@ -92,6 +107,7 @@ class WorkerSpec:
     health: HealthOverrides = field(default_factory=HealthOverrides)
     overload: OverloadOverrides = field(default_factory=OverloadOverrides)
     breaker: BreakerOverrides = field(default_factory=BreakerOverrides)
+    retry: RetryOverrides = field(default_factory=RetryOverrides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +119,9 @@ class WorkerPatch:
     labels: Mapping[str, str] | None = None
     api_key: str | None = field(default=None, repr=False)
     health: HealthOverrides | None = None
+    overload: OverloadOverrides | None = None
+    breaker: BreakerOverrides | None = None
+    retry: RetryOverrides | None = None
 
     def applied(self, spec: WorkerSpec) -> WorkerSpec:
         """The spec after the patch."""
@@ -113,6 +132,9 @@ class WorkerPatch:
             labels=spec.labels if self.labels is None else {**spec.labels, **self.labels},
             api_key=spec.api_key if self.api_key is None else self.api_key,
             health=spec.health if self.health is None else self.health,
+            overload=spec.overload if self.overload is None else self.overload,
+            breaker=spec.breaker if self.breaker is None else self.breaker,
+            retry=spec.retry if self.retry is None else self.retry,
         )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from smg_trio.gateway.request_body.incoming import NO_BODY, IncomingBody
 
 if TYPE_CHECKING:
     from smg_trio.gateway.request_context import RequestContext
+
+WEBSOCKET: Final = "WEBSOCKET"
+"""What stands for the method of a WebSocket handshake, and of what happens on a WebSocket."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -41,8 +41,8 @@ class RequestContext:
     """Belongs to one HTTP request, to one turn of a WebSocket, or to one response in the background.
 
     Attributes:
-        request_id: the client's (from its headers) or a new one; echoed, never an engine's key. Empty for a turn of a
-            WebSocket.
+        request_id: the client's (from its headers) or a new one, as for each turn of a WebSocket; echoed, never an
+            engine's key.
         named_by_client: whether `request_id` is the client's.
         holder: whose key it came with.
         key_name: the holder's name; also of a key that does not allow the request.

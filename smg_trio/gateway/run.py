@@ -47,6 +47,7 @@ from smg_trio.worker.zmq_links import open_zmq_transport
 if TYPE_CHECKING:
     from smg_trio.gateway.dashboard.feed import LiveFeed
     from smg_trio.gateway.observability.tracing import Tracing
+    from smg_trio.gateway.security.certificates import Certificate
     from smg_trio.gateway.security.file_watcher import FileWatcher
     from smg_trio.http.asgi import App
     from smg_trio.settings.settings import Settings
@@ -227,8 +228,9 @@ async def _serve(
                 await serving.start(credentials.files.read_on_hangup, role.hangup)
         serving.start_soon(role.run, gateway)
         metrics_server: Serving = await serving.start(
-            serve_app, gateway, MetricsApp(gateway), sockets.metrics, ServerLimits(), metrics_end
-        )
+            serve_app, gateway, MetricsApp(gateway), sockets.metrics, ServerLimits(), metrics_end,
+            credentials.metrics_certificate,
+        )  # fmt: skip
         if sockets.probes:
             probes: Serving = await serving.start(
                 serve_app, gateway, ProbesApp(gateway), sockets.probes, ServerLimits(), probes_end
@@ -240,6 +242,8 @@ async def _serve(
             )
             gateway.metrics.follow_server(server.statistics)
             if role.announces:
+                gateway.metrics.follow_certificates(credentials.certificates)
+                serving.start_soon(keep_running, "watching certificates", credentials.watch_expiry)
                 _announce(settings, credentials, server, metrics_server)
             task_status.started(RunningGateway(gateway, server, metrics_server, shutdown, credentials.files, feed))
             http.start_soon(_shut_down, gateway, shutdown, http_end, feed)
@@ -280,9 +284,13 @@ def _keep_up(serving: trio.Nursery, gateway: Gateway, credentials: Credentials, 
 def _announce(settings: Settings, credentials: Credentials, server: Serving, metrics_server: Serving) -> None:
     level = logging.WARNING if exposures(settings, credentials.keys) else logging.INFO
     logger.log(level, "%s", exposure_line(settings, credentials.keys))
-    scheme = "" if credentials.certificate is None else "https://"
-    logger.info("listening on %s", ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses))
-    logger.info("metrics on %s", ", ".join(f"{host}:{port}" for host, port in metrics_server.addresses))
+    logger.info("listening on %s", _shown(server, credentials.certificate))
+    logger.info("metrics on %s", _shown(metrics_server, credentials.metrics_certificate))
+
+
+def _shown(server: Serving, certificate: Certificate | None) -> str:
+    scheme = "" if certificate is None else "https://"
+    return ", ".join(f"{scheme}{host}:{port}" for host, port in server.addresses)
 
 
 def _level(role: Role) -> int:

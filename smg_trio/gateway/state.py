@@ -17,6 +17,7 @@ from smg_trio.core.heavy_json import LIGHT_BYTES
 from smg_trio.core.workers import WorkerSnapshot, WorkerState
 from smg_trio.gateway.hooks import hooks_of
 from smg_trio.gateway.models.adapters import Adapters
+from smg_trio.gateway.models.changes import ModelChanges
 from smg_trio.gateway.models.loads import ModelLoads
 from smg_trio.gateway.models.orders import order_of_settings
 from smg_trio.gateway.observability.access_log import AccessLog
@@ -37,7 +38,7 @@ from smg_trio.pipeline.encoding_cache import EncodingCache
 from smg_trio.pipeline.media import MediaPreparer, WantedMedia
 from smg_trio.pipeline.notes import Notes
 from smg_trio.pipeline.prepare import Preparer
-from smg_trio.routing.rules import retry_schedule_of, routing_key_of
+from smg_trio.routing.rules import routing_key_of
 from smg_trio.settings.checks import bucket_bounds
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Gateway:
         history: None where nothing is kept.
         own_model: the id of the model that the settings name, if they do.
         loads: models whose files are being downloaded.
+        model_changes: by labels of living workers.
         adapters: LoRA adapters, which are models too.
         background: responses that no client waits for.
         response_ids: those of responses being generated.
@@ -138,6 +140,7 @@ class Gateway:
         own = order_of_settings(settings)
         self.own_model = None if own is None else own.model_id
         self.loads = ModelLoads(catalog, registry, settings, plugins)
+        self.model_changes = ModelChanges(catalog, registry, self.loads, settings)
         registry.model_unused = self._forget_model
         self.adapters = Adapters(catalog, registry)
         self.background = sharing.background()
@@ -153,7 +156,6 @@ class Gateway:
         preparer = MediaPreparer(self.media, self._wanted_media, self.metrics.media.hooks)
         self.preparer = Preparer(encodings=encodings, media=preparer)
         self.mcp = McpAccess(settings) if settings.mcp_allow else None
-        self.retry_schedule = retry_schedule_of(settings)
         self.random = Random()
         self.errors = RecentErrors()
         self.notes = Notes()

@@ -1,23 +1,31 @@
 """How each family's calls look to a grammar: the text around the arguments, for structural tags.
 
 A frame says the same as the family's parser, seen from the other side: what the grammar lets through, the parser
-reads. Families without a frame write their arguments in a form that no grammar library knows (Python literals) or
-have no markers; their forced calls are plain JSON (see `constraints`).
-
-The words of the tags are xgrammar's (``xgrammar.structural_tag``, 0.1.26 to 0.2.8), which is what vLLM compiles a
-``structural_tag`` constraint with.
+reads. Families without a frame write their arguments in a form that no grammar library of today's engines knows (Python
+literals, Gemma's quotes) or have no markers; their forced calls are plain JSON (see `constraints`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from smg_trio.parsers.element_frames import Elements
 from smg_trio.parsers.json_reader import escape
-
-Format = dict[str, Any]
-"""One node of a structural tag."""
+from smg_trio.parsers.tag_formats import (
+    Format,
+    any_text,
+    const,
+    either,
+    json_schema,
+    optional,
+    regex,
+    sequence,
+    several,
+    tag,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +36,27 @@ class CallFrame:
         begin: text in front of the arguments; ``{name}`` stands for the tool's name.
         end: text behind them.
         style: how arguments are written, in xgrammar's words.
+        elements: how they are written, where xgrammar has no word for it.
         numbered: `begin` ends in front of the call's number; this text stands between number and arguments.
         open, close: around all calls.
         separator: between calls.
+        marked: the beginning is a marker, which text does not have by chance. Otherwise calls in text cannot be held.
     """
 
     begin: str
     end: str
     style: str = "json"
+    elements: Elements | None = None
     numbered: str = ""
     open: str = ""
     close: str = ""
     separator: str = ""
+    marked: bool = True
 
     def call(self, name: str, schema: Any) -> Format:
         """The tag of a call of `name` whose arguments are held to `schema`."""
         begin = self.begin.replace("{name}", escape(name))
-        arguments: Format = {"type": "json_schema", "json_schema": schema}
-        if self.style != "json":
-            arguments["style"] = self.style
+        arguments = json_schema(schema, self.style) if self.elements is None else self.elements.arguments(schema)
         if self.numbered:
             return tag(begin, sequence(regex("[0-9]+"), const(self.numbered), arguments), self.end)
         return tag(begin, arguments, self.end)
@@ -64,52 +74,6 @@ class CallFrame:
             tags = [tag(self.open, several(tags, self.separator, single), self.close)]
         trigger = self.open or self.begin.partition("{name}")[0]
         return {"type": "triggered_tags", "triggers": [trigger], "tags": tags, "stop_after_first": single}
-
-
-def const(text: str) -> Format:
-    """Exactly `text`."""
-    return {"type": "const_string", "value": text}
-
-
-def regex(pattern: str) -> Format:
-    """Text that `pattern` matches."""
-    return {"type": "regex", "pattern": pattern}
-
-
-def any_text(*excludes: str) -> Format:
-    """Any text without `excludes`."""
-    return {"type": "any_text", "excludes": list(excludes)}
-
-
-def tag(begin: str, content: Format, end: str | Sequence[str]) -> Format:
-    """`content` between two texts; any of the texts if `end` is a list."""
-    return {"type": "tag", "begin": begin, "content": content, "end": end if isinstance(end, str) else list(end)}
-
-
-def sequence(*elements: Format) -> Format:
-    """One behind the other."""
-    return elements[0] if len(elements) == 1 else {"type": "sequence", "elements": list(elements)}
-
-
-def either(*elements: Format) -> Format:
-    """Any one of them."""
-    return elements[0] if len(elements) == 1 else {"type": "or", "elements": list(elements)}
-
-
-def optional(content: Format) -> Format:
-    """`content` or nothing."""
-    return {"type": "optional", "content": content}
-
-
-def several(tags: Sequence[Format], separator: str, single: bool) -> Format:
-    """At least one of `tags`; exactly one if `single`."""
-    return {
-        "type": "tags_with_separator",
-        "tags": list(tags),
-        "separator": separator,
-        "at_least_one": True,
-        "stop_after_first": single,
-    }
 
 
 def _json_call(arguments_key: str = "arguments", name_key: str = "name") -> str:
@@ -134,6 +98,25 @@ def _dsml(block: str) -> CallFrame:
     )
 
 
+def hunyuan_frame(template_source: str = "") -> CallFrame:
+    """Hunyuan 3's calls, or Hunyuan 4's, whose template has no ``<tool_sep>``; with its suffix in all tags."""
+    found = _SUFFIX.search(template_source)
+    suffix = (found[1] or found[2] or "") if found else ""
+    parted = "<tool_sep" in template_source or not template_source
+    name_end, line = (f"<tool_sep{suffix}>\n", "\n") if parted else ("", "")
+    return CallFrame(
+        f"<tool_call{suffix}>{{name}}{name_end}",
+        f"</tool_call{suffix}>{line}",
+        elements=Elements(
+            f"<arg_key{suffix}>{{key}}</arg_key{suffix}>{line}<arg_value{suffix}>", f"</arg_value{suffix}>", line
+        ),
+        open=f"<tool_calls{suffix}>{line}",
+        close=f"</tool_calls{suffix}>",
+    )
+
+
+_SUFFIX: Final = re.compile(r"<tool_calls(:\w{1,32})>|HYTK\s*=\s*['\"](:\w{1,32})['\"]")
+"""Where a template of Hunyuan's says it: in the tag, or in the variable that its tags are formatted with."""
 MISTRAL_LIST: Final = _listed("[TOOL_CALLS][", "]")
 """Mistral before tokenizer v11."""
 
@@ -155,16 +138,39 @@ FRAMES: Final[dict[str, CallFrame]] = {
     ),
     "deepseek32": _dsml("function_calls"),
     "deepseek_v4": _dsml("tool_calls"),
+    "deepseek_v41": CallFrame(
+        '<｜DSML｜ invoke name="{name}">\n',
+        "</｜DSML｜ invoke>\n",
+        style="deepseek_v4_1_xml",
+        open="<｜DSML｜ calls>\n",
+        close="</｜DSML｜ calls>",
+    ),
+    "dots": CallFrame(
+        '<invoke name="{name}">\n',
+        "</invoke>\n",
+        style="minimax_xml",
+        open="<dots_function_call>\n",
+        close="</dots_function_call>",
+    ),
     "functionary": CallFrame("<function={name}>", "</function>"),
     "gigachat3": CallFrame(f"<|function_call|>{_json_call()}", "}"),
     "glm45_moe": CallFrame("<tool_call>{name}\n", "\n</tool_call>", style="glm_xml", separator="\n"),
     "granite_20b_fc": CallFrame(f"<function_call> {_json_call()}", "}", separator=" "),
     "granite": _listed("<|tool_call|>[", "]"),
     "hunyuan_a13b": _listed("<tool_calls>[", "]</tool_calls>"),
+    "hunyuan_xml": hunyuan_frame(),
     "inkling": CallFrame(
         '<|message_model|>{name}<|content_invoke_tool_json|>{"name": "{name}", "args": ', "}<|end_message|>"
     ),
     "internlm": CallFrame(f"<|action_start|><|plugin|>\n{_json_call('parameters')}", "}<|action_end|>\n"),
+    "iquest": CallFrame("<iquest_tool_call>{name}", "</iquest_tool_call>", style="glm_xml", separator="\n"),
+    "k2_horizon": CallFrame(
+        "<ifm|tool_call>{name}\n",
+        "</ifm|tool_call>\n",
+        elements=Elements("<ifm|arg_key>{key}</ifm|arg_key>\n<ifm|arg_value>", "</ifm|arg_value>", "\n"),
+        open="<ifm|tool_calls>\n",
+        close="</ifm|tool_calls>",
+    ),
     "kimik2": CallFrame(
         "<|tool_call_begin|>functions.{name}:",
         "<|tool_call_end|>",
@@ -174,6 +180,15 @@ FRAMES: Final[dict[str, CallFrame]] = {
     ),
     "llama": CallFrame(_json_call("parameters"), "}", separator="; "),
     "longcat": _tagged("longcat_tool_call"),
+    "mimo": CallFrame(
+        "<tool_call>\n<function={name}>\n",
+        "</function>\n</tool_call>",
+        elements=Elements("<parameter={key}>", "</parameter>", "\n"),
+        separator="\n",
+    ),
+    "minicpm5": CallFrame(
+        '<function name="{name}">', "</function>", elements=Elements('<param name="{key}">', "</param>"), separator="\n"
+    ),
     "minimax_m2": CallFrame(
         '<invoke name="{name}">\n',
         "</invoke>\n",
@@ -202,9 +217,21 @@ FRAMES: Final[dict[str, CallFrame]] = {
     "qwen_xml": CallFrame(
         "<tool_call>\n<function={name}>\n", "\n</function>\n</tool_call>", style="qwen_xml", separator="\n"
     ),
+    "sarashina": _listed("<|tool_calls|>[", "]"),
     "seed_oss": CallFrame(
         "<seed:tool_call>\n<function={name}>\n", "\n</function>\n</seed:tool_call>", style="qwen_xml", separator="\n"
     ),
+    "step3": CallFrame(
+        '<｜tool_call_begin｜>\nfunction<｜tool_sep｜><steptml:invoke name="{name}">',
+        "</steptml:invoke><｜tool_call_end｜>\n",
+        elements=Elements('<steptml:parameter name="{key}">', "</steptml:parameter>"),
+        open="<｜tool_calls_begin｜>\n",
+        close="<｜tool_calls_end｜>",
+    ),
+    "step5": CallFrame(
+        "<tool_call>\n<function={name}>\n", "\n</function>\n</tool_call>", style="qwen_xml", separator="\n"
+    ),
+    "xlam": CallFrame(_json_call(), "}", open="[", close="]", separator=", ", marked=False),
 }
 """By the name of the tool-call parser."""
 
@@ -234,7 +261,7 @@ def _harmony_preamble(channel: str) -> Format:
 def _harmony_calls(tools: Mapping[str, Any], single: bool) -> Format:
     del single  # the end of a call ends the generation
     tags = [
-        tag(begin + constrain + "<|message|>", {"type": "json_schema", "json_schema": schema}, _HARMONY_ENDS)
+        tag(begin + constrain + "<|message|>", json_schema(schema), _HARMONY_ENDS)
         for name, schema in tools.items()
         for begin in (f"<|channel|>commentary to=functions.{name}", f" to=functions.{name}<|channel|>commentary")
         for constrain in (" <|constrain|>json", " json")

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from smg_trio.core.requests import StructuredOutput
-from smg_trio.parsers.call_frames import CHANNEL_ANSWERS, CHANNEL_CALLS, FRAMES, MISTRAL_LIST, CallFrame, Format
+from smg_trio.parsers.call_frames import (
+    CHANNEL_ANSWERS,
+    CHANNEL_CALLS,
+    FRAMES,
+    MISTRAL_LIST,
+    CallFrame,
+    hunyuan_frame,
+)
+from smg_trio.parsers.tag_formats import Format, json_schema
 
 NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}, "additionalProperties": False}
 """Schema of a tool that declares no parameters."""
@@ -86,14 +94,16 @@ def constrain_calls(
         functions: what may be called, as `callable_tools` gives it; not empty.
         parser: name of the family's tool-call parser, None if there is none.
         single: at most one call (``parallel_tool_calls: false``).
-        template_source: tells apart the two forms of Mistral.
+        template_source: tells apart the forms of Mistral and of Hunyuan.
         structural_tags: the engine's grammar backend takes xgrammar's structural tags.
     """
     schemas = {name: parameter_schema(function) for name, function in functions.items()}
     frame = _frame(parser, template_source) if structural_tags else None
     if choice.mode == "auto":
         strict = any(function.get("strict") is True for function in functions.values())
-        return CallConstraint(_tag(frame.triggered(schemas, single)), native=True) if strict and frame else None
+        if strict and frame is not None and frame.marked:
+            return CallConstraint(_tag(frame.triggered(schemas, single)), native=True)
+        return None
     single = single or choice.mode == "named"
     if structural_tags and parser in CHANNEL_CALLS:
         return CallConstraint(_tag(CHANNEL_CALLS[parser](schemas, single)), native=True)
@@ -173,6 +183,8 @@ def _rebased(node: Any, root: str) -> tuple[Any, bool]:
 def _frame(parser: str | None, template_source: str) -> CallFrame | None:
     if parser == "mistral" and template_source and "[ARGS]" not in template_source:
         return MISTRAL_LIST
+    if parser == "hunyuan_xml":
+        return hunyuan_frame(template_source)
     return FRAMES.get(parser or "")
 
 
@@ -185,9 +197,9 @@ def _as_format(asked: StructuredOutput) -> Format | None:
     """A client's constraint as a node of a structural tag; None where that cannot say it."""
     value = asked.value
     if asked.kind == "json":
-        return {"type": "json_schema", "json_schema": json.loads(value) if isinstance(value, str) else value}
+        return json_schema(json.loads(value) if isinstance(value, str) else value)
     if asked.kind == "json_object":
-        return {"type": "json_schema", "json_schema": {"type": "object"}}
+        return json_schema({"type": "object"})
     if asked.kind == "regex":
         return {"type": "regex", "pattern": value}
     if asked.kind == "choice":

@@ -30,6 +30,7 @@ from smg_trio.parsers.registry import (
     choose_tool_parser,
     make_reasoning_parser,
     make_tool_parser,
+    parser_name,
     reads_frames,
     reasoning_habit,
     reasoning_state,
@@ -226,8 +227,8 @@ def _assemble(
         needs_special_tokens=needs,
         counts_reasoning=reasoning_plan.name is not None and not reasoning_plan.merged,
         reasoning_ended=reasoning_plan.ended if structured is not None else None,
-        tool_parser=_name_of(calls.native),
-        reasoning_parser=_name_of(reasoning_plan.name),
+        tool_parser=parser_name(calls.native),
+        reasoning_parser=parser_name(reasoning_plan.name),
     )
 
 
@@ -237,10 +238,6 @@ def _plugins_need_special_tokens(context: ParserContext, *parsers: ParserName | 
 
 def _built_in(parser: ParserName | None) -> str | None:
     return parser if isinstance(parser, str) else None
-
-
-def _name_of(parser: ParserName | None) -> str | None:
-    return parser.name if isinstance(parser, ParserPlugin) else parser
 
 
 def _plan_calls(

@@ -30,6 +30,11 @@ ParserName = str | ParserPlugin
 """A parser of ours by its name, or a plug-in that has been loaded."""
 
 
+def parser_name(parser: ParserName | None) -> str | None:
+    """What flags and labels call it."""
+    return parser.name if isinstance(parser, ParserPlugin) else parser
+
+
 def tool_parser_names() -> list[str]:
     """Every name `--tool-call-parser` accepts, sorted."""
     return sorted({PASSTHROUGH, *AUTOMATIC, *TOOL_PARSERS, *TOOL_ALIASES})

@@ -243,6 +243,11 @@ class EngineRequests(ABC, Generic[Held, Update]):
         return answering if self._refused_by is None else answering | {self._refused_by}
 
     @property
+    def engines(self) -> set[tuple[str, int]]:
+        """The engines that answer: URL of the worker, rank."""
+        return {(held.lease.worker.spec.url, held.entry.rank) for held in self._held}
+
+    @property
     def worker_urls(self) -> set[str]:
         """URLs of the workers that answer."""
         return {held.lease.worker.spec.url for held in self._held}

@@ -73,6 +73,18 @@ class ModelCatalog:
         for name in (model.model_id, *model.aliases):
             self._by_name[name] = model
 
+    def revise(self, model: ServedModel) -> None:
+        """Offer a model in place of the one that has its id, also as what adapters adapt.
+
+        Requests that have begun go on with what they have.
+        """
+        self.add(model)
+        for name, adapted in self._adapted.items():
+            if adapted.model_id == model.model_id:
+                self._adapted[name] = replace(
+                    model, lora=adapted.lora, aliases=(), root=adapted.root, created=adapted.created
+                )
+
     def expect(self, model: AwaitedModel) -> None:
         """Know of a model that is going to be offered: requests for it are told to wait."""
         self._awaited[model.model_id] = model

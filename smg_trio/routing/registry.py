@@ -22,7 +22,7 @@ from smg_trio.core.errors import (
     SmgError,
     UnsupportedFeature,
 )
-from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.core.workers import PendingWorker, RetryOverrides, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.roster import Entry, Roster
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from smg_trio.routing.breaker import BreakerStatistics
     from smg_trio.routing.lease import Lease
     from smg_trio.routing.policies.base import PolicyStatistics
+    from smg_trio.routing.retries import RetrySchedule
     from smg_trio.worker.links import Transport
     from smg_trio.worker.siblings import Siblings
 
@@ -478,6 +479,15 @@ class Registry:
         if not forms:
             raise refusal
         return frozenset(forms)
+
+    def retry_schedule(self, worker_ids: Collection[str]) -> RetrySchedule:
+        """What is done after these workers have failed a request; of several, the one of the fewest attempts.
+
+        A worker that is gone counts as one without settings of its own.
+        """
+        found = [self._roster.entries[one].retry for one in worker_ids if one in self._roster.entries]
+        schedules = found or [self._rules.retry_of(RetryOverrides())]
+        return min(schedules, key=lambda schedule: schedule.max_attempts)
 
     def load(self, worker_id: str) -> int:
         """Open leases on the worker, of all processes; 0 if there is no such worker."""

@@ -7,6 +7,7 @@ cannot do is done five times. Here a status alone is not enough: the error must 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -40,9 +41,14 @@ class RetrySchedule:
 
     def delay_s(self, retry: int, random: Random) -> float:
         """Seconds before the `retry`-th retry, counted from 1."""
-        # The exponent is bounded where the result is above any delay, since a float power overflows with an error.
-        delay = min(self.initial_s * self.multiplier ** min(retry - 1, 256), self.max_s)
+        try:
+            delay = min(self.initial_s * self.multiplier ** (retry - 1), self.max_s)
+        except OverflowError:  # a power that no float holds
+            delay = self.max_s if self.initial_s else 0.0
         return max(0.0, delay * (1.0 + self.jitter * random.uniform(-1.0, 1.0)))
+
+
+NO_RETRIES = RetrySchedule(max_attempts=1)
 
 
 class Attempts:
@@ -52,12 +58,12 @@ class Attempts:
         avoid: workers that have failed the request, for `Registry.lease`.
     """
 
-    __slots__ = ("_made", "_random", "_schedule", "avoid")
+    __slots__ = ("_allowed", "_made", "_random", "avoid")
 
-    def __init__(self, schedule: RetrySchedule, random: Random) -> None:
-        self._schedule = schedule
+    def __init__(self, random: Random) -> None:
         self._random = random
         self._made = 0
+        self._allowed = 1
         self.avoid: set[str] = set()
 
     @property
@@ -65,15 +71,18 @@ class Attempts:
         """Failed attempts so far."""
         return self._made
 
-    def failed(self, error: SmgError, worker_id: str | None = None) -> float | None:
-        """An attempt has failed (at that worker): seconds to wait before the next one, or None to give up."""
+    def failed(self, error: SmgError, worker_ids: Collection[str], schedule: RetrySchedule) -> float | None:
+        """An attempt has failed at those workers: seconds to wait before the next one, or None to give up.
+
+        `schedule`: theirs, see `Registry.retry_schedule`. All attempts so far count, wherever they were made.
+        """
         self._made += 1
-        if worker_id is not None:
-            self.avoid.add(worker_id)
-        if not can_help(error) or self._made >= self._schedule.max_attempts:
+        self.avoid.update(worker_ids)
+        self._allowed = schedule.max_attempts
+        if not can_help(error) or self._made >= self._allowed:
             return None
-        return self._schedule.delay_s(self._made, self._random)
+        return schedule.delay_s(self._made, self._random)
 
     def exhausted(self, error: SmgError) -> bool:
         """Whether there were retries, and one more might have helped against this error."""
-        return can_help(error) and 1 < self._made >= self._schedule.max_attempts
+        return can_help(error) and 1 < self._made >= self._allowed

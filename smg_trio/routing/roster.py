@@ -35,6 +35,7 @@ class Entry:
     Attributes:
         leases: open leases of this process.
         selections: leases so far.
+        retry: what is done after it has failed a request.
         errors: code of an engine's fault → how many leases ended with it.
         scope: cancelling it ends the worker; `ended` is set when its sockets are closed.
     """
@@ -56,6 +57,7 @@ class Entry:
     def _configure(self, spec: WorkerSpec) -> None:
         self.lifecycle.thresholds = self._rules.health.with_overrides(spec.health)
         self._overload = self._rules.overload_of(spec.overload)
+        self.retry = self._rules.retry_of(spec.retry)
         limits = self._rules.breaker_of(spec.breaker)
         if limits is None:
             self.breaker = None

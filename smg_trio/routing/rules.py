@@ -21,10 +21,10 @@ from smg_trio.routing.policies import (
     PrefixHashOptions,
     make_policy,
 )
-from smg_trio.routing.retries import RetrySchedule
+from smg_trio.routing.retries import NO_RETRIES, RetrySchedule
 
 if TYPE_CHECKING:
-    from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
+    from smg_trio.core.workers import BreakerOverrides, OverloadOverrides, RetryOverrides
     from smg_trio.settings.settings import Settings
 
 
@@ -43,6 +43,7 @@ class RoutingRules:
 
     Attributes:
         breaker: limits of every worker's circuit breaker; None for none.
+        retry: attempts and delays after a worker has failed a request; None for no retries.
         overload: thresholds above which a worker is left out while another one is below.
         shed_overload: refuse a request when every worker is above them.
         health: when waiting for an engine becomes failure.
@@ -51,6 +52,7 @@ class RoutingRules:
     """
 
     breaker: BreakerLimits | None = field(default_factory=BreakerLimits)
+    retry: RetrySchedule | None = field(default_factory=RetrySchedule)
     overload: OverloadLimits = field(default_factory=OverloadLimits)
     shed_overload: bool = False
     health: HealthThresholds = field(default_factory=HealthThresholds)
@@ -67,6 +69,20 @@ class RoutingRules:
             success_threshold=own.success_threshold or base.success_threshold,
             timeout_s=base.timeout_s if own.timeout_duration_secs is None else own.timeout_duration_secs,
             window_s=base.window_s if own.window_duration_secs is None else own.window_duration_secs,
+        )
+
+    def retry_of(self, own: RetryOverrides) -> RetrySchedule:
+        """What is done after a worker has failed a request, its own settings first."""
+        if own.disabled or (self.retry is None and own.disabled is None):
+            return NO_RETRIES
+        base = self.retry or RetrySchedule()
+        initial_ms, max_ms = own.initial_backoff_ms, own.max_backoff_ms
+        return RetrySchedule(
+            max_attempts=own.max_retries or base.max_attempts,
+            initial_s=base.initial_s if initial_ms is None else initial_ms / 1000,
+            max_s=base.max_s if max_ms is None else max_ms / 1000,
+            multiplier=own.backoff_multiplier or base.multiplier,
+            jitter=base.jitter if own.jitter_factor is None else own.jitter_factor,
         )
 
     def overload_of(self, own: OverloadOverrides) -> OverloadLimits:
@@ -86,8 +102,16 @@ def rules_of(settings: Settings) -> RoutingRules:
         timeout_s=settings.cb_timeout_duration_secs,
         window_s=settings.cb_window_duration_secs,
     )
+    retry = RetrySchedule(
+        max_attempts=settings.retry_max_retries,
+        initial_s=settings.retry_initial_backoff_ms / 1000,
+        max_s=settings.retry_max_backoff_ms / 1000,
+        multiplier=settings.retry_backoff_multiplier,
+        jitter=settings.retry_jitter_factor,
+    )
     return RoutingRules(
         breaker=None if settings.disable_circuit_breaker else breaker,
+        retry=None if settings.disable_retries else retry,
         overload=OverloadLimits(None, None)
         if settings.disable_worker_overload_protection
         else OverloadLimits(settings.worker_overload_waiting_requests, settings.worker_overload_token_usage),
@@ -136,17 +160,6 @@ def admission_queue_of(settings: Settings, cpu_count: int) -> AdmissionQueue:
     limit = admission_limit(settings.max_concurrent_requests, cpu_count)
     rate_per_s = settings.rate_limit_tokens_per_second or None
     return AdmissionQueue(limit, settings.queue_size, settings.queue_timeout_secs, rate_per_s=rate_per_s)
-
-
-def retry_schedule_of(settings: Settings) -> RetrySchedule:
-    """The retry schedule of a gateway; one attempt if retries are disabled."""
-    return RetrySchedule(
-        max_attempts=1 if settings.disable_retries else settings.retry_max_retries,
-        initial_s=settings.retry_initial_backoff_ms / 1000,
-        max_s=settings.retry_max_backoff_ms / 1000,
-        multiplier=settings.retry_backoff_multiplier,
-        jitter=settings.retry_jitter_factor,
-    )
 
 
 def pixel_form_of(settings: Settings) -> PixelForm | None:

@@ -15,6 +15,9 @@ from smg_trio.settings.mcp import mcp_hosts
 from smg_trio.settings.media import check_media
 from smg_trio.settings.settings import Settings, options
 
+_TLS = ("tls", "prometheus_tls")
+"""What the names of settings for a listener's certificate begin with."""
+
 
 def check_settings(settings: Settings) -> None:
     """Refuse settings that cannot work. Raises ConfigError naming option, problem and remedy."""
@@ -58,7 +61,8 @@ def check_settings(settings: Settings) -> None:
             raise ConfigError("--allowed-hosts", f"{name!r} is not a host name.", "Write it as gateway.example.")
     for number, text in enumerate(settings.tenant_api_key, 1):
         tenant_key(text, number)
-    _check_tls(settings)
+    for prefix in _TLS:
+        _check_tls(settings, prefix)
     _check_auth(settings)
     for name in ("port", "prometheus_port", "health_check_port"):
         if not 0 <= getattr(settings, name) <= 65535:
@@ -102,11 +106,16 @@ def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
 def _check_traces_endpoint(endpoint: str) -> None:
     scheme, separator, rest = endpoint.partition("://")
     host = (rest if separator else endpoint).partition("/")[0]
-    if not host.strip() or (separator and scheme not in ("http", "https")) or not host.isprintable() or " " in host:
+    if (
+        not host.strip()
+        or (separator and scheme not in ("http", "https", "grpc", "grpcs"))
+        or not host.isprintable()
+        or " " in host
+    ):
         raise ConfigError(
             "--otlp-traces-endpoint",
-            f"{endpoint!r} is neither host:port nor an http(s) URL.",
-            "Write it as collector:4318.",
+            f"{endpoint!r} is neither host:port nor an http(s) or grpc(s) URL.",
+            "Write it as collector:4318, or as grpc://collector:4317.",
         )
 
 
@@ -243,20 +252,25 @@ def dp_aware_refusal(url: str, dp_size: int) -> str:
     )
 
 
-def _check_tls(settings: Settings) -> None:
-    if settings.tls_cert_path is not None and settings.tls_key_path is None:
-        raise ConfigError("--tls-key-path", "is required with --tls-cert-path.", "Give the certificate's key.")
-    if settings.tls_key_path is not None and settings.tls_cert_path is None:
-        raise ConfigError("--tls-cert-path", "is required with --tls-key-path.", "Give the key's certificate.")
-    if settings.tls_client_ca_path is not None and settings.tls_cert_path is None:
-        raise ConfigError(
-            "--tls-client-ca-path", "needs TLS.", "Give --tls-cert-path and --tls-key-path too, or leave it out."
-        )
+def _tls_names(prefix: str) -> tuple[str, str, str]:
+    return f"{prefix}_cert_path", f"{prefix}_key_path", f"{prefix}_client_ca_path"
+
+
+def _check_tls(settings: Settings, prefix: str) -> None:
+    cert, key, client_ca = _tls_names(prefix)
+    has_cert, has_key = getattr(settings, cert) is not None, getattr(settings, key) is not None
+    if has_cert and not has_key:
+        raise ConfigError(flag_of(key), f"is required with {flag_of(cert)}.", "Give the certificate's key.")
+    if has_key and not has_cert:
+        raise ConfigError(flag_of(cert), f"is required with {flag_of(key)}.", "Give the key's certificate.")
+    if getattr(settings, client_ca) is not None and not has_cert:
+        remedy = f"Give {flag_of(cert)} and {flag_of(key)} too, or leave it out."
+        raise ConfigError(flag_of(client_ca), "needs TLS.", remedy)
 
 
 _NEVER_EMPTY = (
-    "api_key_file", "tls_cert_path", "tls_key_path", "tls_client_ca_path", "auth", "jwt_issuer", "jwt_audience",
-    "jwt_jwks_uri", "usage_log",
+    "api_key_file", "auth", "jwt_issuer", "jwt_audience", "jwt_jwks_uri", "usage_log",
+    *(name for prefix in _TLS for name in _tls_names(prefix)),
 )  # fmt: skip
 KEY_ROLES = ("models", "user", "admin")
 

@@ -297,6 +297,17 @@ class Settings(RoutingSettings):
     )  # fmt: skip
     prometheus_host: str = _option("0.0.0.0", "Address of the metrics listener.", "Observability")  # noqa: S104 - as `host`
     prometheus_port: int = _option(29000, "Port of the metrics listener; 0 lets the system choose.", "Observability")
+    prometheus_tls_cert_path: str | None = _option(
+        None, "PEM file with the metrics listener's certificate: serve HTTPS there. Read again when it changes.",
+        "Observability", metavar="FILE", guards=True,
+    )  # fmt: skip
+    prometheus_tls_key_path: str | None = _option(
+        None, "PEM file with that certificate's private key.", "Observability", metavar="FILE", guards=True
+    )
+    prometheus_tls_client_ca_path: str | None = _option(
+        None, "PEM file with certificates: only scrapers with a certificate signed by one of them are let in.",
+        "Observability", metavar="FILE", guards=True,
+    )  # fmt: skip
     prometheus_duration_buckets: tuple[str, ...] = _option(
         (), "Upper bounds of the buckets of durations in seconds, ascending; by default 15 from 0.005 to 300. Times "
         "per token have their own.", "Observability", metavar="S",
@@ -326,15 +337,13 @@ class Settings(RoutingSettings):
         "Observability",
     )  # fmt: skip
     otlp_traces_endpoint: str = _option(
-        "localhost:4318", "Collector that takes traces as OTLP over HTTP: host:port, or a URL.", "Observability",
-        metavar="ADDRESS",
+        "localhost:4318", "Collector that takes traces as OTLP over HTTP: host:port, or a URL; over gRPC: "
+        "grpc://host:port (needs smg-trio[tracing-grpc]).", "Observability", metavar="ADDRESS",
     )  # fmt: skip
     engine_silence_secs: float = _option(
-        300.0,
-        "Seconds without output, while requests are in flight, after which an engine counts as dead.",
-        "Limits",
-        metavar="S",
-    )
+        300.0, "Seconds without output, while requests are in flight, after which an engine counts as dead.",
+        "Limits", metavar="S",
+    )  # fmt: skip
     engine_send_timeout_secs: float = _option(
         10.0, "Seconds handing one request to an engine may take before it counts as dead.", "Limits", metavar="S"
     )

@@ -118,7 +118,8 @@ def _worker_rows(worker: dict[str, Any]) -> Iterator[list[Cell]]:
         Cell(plain("; ".join(filter(None, notes))), "muted"),
     ]
     for rank in ranks if len(ranks) > 1 else ():
-        cells = [str(rank["in_flight"]), *_load([rank]), "", ""]
+        per_s = rank.get("tokens_per_s") or {}
+        cells = [str(rank["in_flight"]), *_load([rank]), rate(per_s.get("input")), rate(per_s.get("output"))]
         reason = Cell(plain(rank.get("reason", "")), "muted")
         yield [Cell(f"  rank {rank['rank']}", "muted"), _state(rank["status"]), *map(Cell, cells), reason]
 

@@ -30,6 +30,7 @@ from smg_trio.core.workers import (
     HealthOverrides,
     OverloadOverrides,
     PendingWorker,
+    RetryOverrides,
     WorkerSnapshot,
     WorkerSpec,
     WorkerState,
@@ -61,7 +62,7 @@ def test_every_field_of_a_zmq_worker_is_taken():
         api_key="secret",
         health={"failure_threshold": 1, "check_interval_secs": 2, "drain_settle_secs": 0, "disable_health_check": True},
         overload={"waiting_requests": 4, "token_usage": 0.5},
-        resilience={"cb_failure_threshold": 2, "disable_circuit_breaker": False, "max_retries": 9},
+        resilience={"cb_failure_threshold": 2, "disable_circuit_breaker": False, "max_retries": 9, "jitter_factor": 0},
     )
     spec = worker_spec(parsed, "id", model_id=None, vocab_size=100)
     assert spec == WorkerSpec(
@@ -81,6 +82,7 @@ def test_every_field_of_a_zmq_worker_is_taken():
         ),
         overload=OverloadOverrides(waiting_requests=4, token_usage=0.5),
         breaker=BreakerOverrides(failure_threshold=2, disabled=False),
+        retry=RetryOverrides(max_retries=9, jitter_factor=0.0),
     )
     assert "secret" not in repr(spec) + repr(parsed)
 
@@ -146,6 +148,10 @@ def test_the_runtime_is_the_body_s_then_the_gateway_s_then_vllm(fields, default,
         ({"health": {"disable_health_check": "yes"}}, "Invalid value for 'health.disable_health_check'"),
         ({"overload": {"token_usage": 1.5}}, "Invalid value for 'overload.token_usage'"),
         ({"resilience": {"cb_timeout_duration_secs": 0}}, "'resilience.cb_timeout_duration_secs'"),
+        ({"resilience": {"max_retries": 0}}, "Invalid value for 'resilience.max_retries': must be at least 1"),
+        ({"resilience": {"jitter_factor": 2}}, "Invalid value for 'resilience.jitter_factor': must be at most 1"),
+        ({"resilience": {"backoff_multiplier": 0.5}}, "Invalid value for 'resilience.backoff_multiplier'"),
+        ({"resilience": {"disable_retry": "no"}}, "Invalid value for 'resilience.disable_retry'"),
     ],
 )
 def test_what_a_body_says_wrongly_is_refused_at_once(fields, text):

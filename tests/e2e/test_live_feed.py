@@ -122,6 +122,7 @@ async def test_an_answer_is_seen_in_flight_and_then_in_the_latencies(tmp_path: P
             assert later["rates"]["output_tokens_per_s"] > 0
             assert later["workers"][0]["tokens_per_s"]["output"] == later["rates"]["output_tokens_per_s"]
             assert later["workers"][0]["ranks"][0]["num_running_reqs"] == 1
+            assert later["workers"][0]["ranks"][0]["tokens_per_s"] == later["workers"][0]["tokens_per_s"]
         await bench.chat(max_tokens=5)
         seen = await wait_for(socket, lambda one: one["requests"]["total"] == 0 and one["latency"]["answers"] == 2)
         assert 0 < seen["latency"]["ttft_s"]["p50"] <= seen["latency"]["end_to_end_s"]["p50"]

@@ -148,11 +148,23 @@ async def test_what_no_other_attempt_can_change_is_not_tried_again(tmp_path: Pat
 
 
 @both
-@pytest.mark.parametrize(("settings", "attempts"), [({"disable_retries": True}, 1), ({"retry_max_retries": 2}, 2)])
-async def test_attempts_end_where_the_settings_say(
-    tmp_path: Path, settings: dict[str, Any], attempts: int, stream: bool
+@pytest.mark.parametrize(
+    ("settings", "own", "attempts"),
+    [
+        ({"disable_retries": True}, {}, 1),
+        ({"retry_max_retries": 2}, {}, 2),
+        ({}, {"disable_retry": True}, 1),
+        ({"disable_retries": True}, {"disable_retry": False, "max_retries": 2, "initial_backoff_ms": 1}, 2),
+    ],
+    ids=["disabled", "two", "disabled-by-worker", "two-by-worker"],
+)
+async def test_attempts_end_where_the_settings_or_the_worker_s_own_say(
+    tmp_path: Path, settings: dict[str, Any], own: dict[str, Any], attempts: int, stream: bool
 ) -> None:
     async with open_gateway(tmp_path, HELLO, workers=3, **(SOON | settings)) as bench:
+        for worker in bench.gateway.registry.workers() if own else ():
+            body = {"resilience": own}
+            assert (await bench.http.patch(f"/workers/{worker.spec.worker_id}", json=body)).status_code == 202
         seen = say_per_attempt(bench, HANG)
         answers: list[httpx.Response] = []
 

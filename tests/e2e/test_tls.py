@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -281,6 +282,38 @@ async def test_a_broken_certificate_keeps_the_old_one_and_is_warned_of(
         authority.issue("mended.test")
         await bench.files.read_all()
         assert "mended.test" in names_of(await shown_certificate(bench, authority))
+
+
+async def test_metrics_come_over_tls_to_known_scrapers_and_say_when_certificates_expire(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Authority(tmp_path / "metrics")
+    metrics.issue(days=(80, 10))
+    clients = Authority(tmp_path / "clients")
+    settings = metrics.metrics_settings | {"prometheus_tls_client_ca_path": str(clients.ca)}
+    async with open_gateway(tmp_path, HELLO, **authority.settings, **settings) as bench:
+        assert f"TLS certificate {metrics.cert} expires in 10 days (" in caplog.text
+        assert f"TLS certificate {authority.cert} expires" not in caplog.text
+        url = bench.metrics_url.replace("http://", "https://")
+        async with httpx.AsyncClient(verify=metrics.trusting()) as client:
+            with pytest.raises(httpx.TransportError):
+                await client.get(url)
+        context = clients.trusting(client="prometheus")
+        context.load_verify_locations(metrics.ca)
+        async with httpx.AsyncClient(verify=context) as client:
+            assert (await client.get(bench.metrics_url)).status_code == 400  # plain HTTP
+            left = [days_left(await client.get(url), listener) for listener in ("http", "metrics")]
+            assert left[0] > 365
+            assert 9.9 < left[1] < 10
+            metrics.issue(days=(0, 90))
+            await bench.files.read_all()
+            assert 89 < days_left(await client.get(url), "metrics") < 90
+
+
+def days_left(answer: httpx.Response, listener: str) -> float:
+    name = f'smg_tls_certificate_expiry_timestamp_seconds{{listener="{listener}"}} '
+    (line,) = (line for line in answer.text.splitlines() if line.startswith(name))
+    return (float(line.removeprefix(name)) - time.time()) / 86400
 
 
 async def test_sighup_reads_the_certificate_again(tmp_path: Path, authority: Authority) -> None:

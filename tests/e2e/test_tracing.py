@@ -15,10 +15,11 @@ from typing import Any
 import httpx
 import pytest
 import trio
+from trio_websocket import open_websocket_url
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.observability.logs import JsonFormatter
-from smg_trio.gateway.observability.tracing import CLOSE_LIMIT_S, traces_url
+from smg_trio.gateway.observability.tracing import CLOSE_LIMIT_S, open_tracing, traces_url, uses_grpc
 from smg_trio.gateway.run import run_gateway
 from smg_trio.settings.checks import check_settings
 from smg_trio.settings.settings import Settings
@@ -36,7 +37,7 @@ from .harness import (
     launched_gateway,
     open_gateway,
 )
-from .trace_sink import Collector, SeenSpan, collector, deaf_collector
+from .trace_sink import Collector, SeenSpan, collector, deaf_collector, grpc_collector
 
 HANG = "E[] fin=hang"
 SERVER, INTERNAL = 2, 1
@@ -323,6 +324,25 @@ async def test_a_request_s_log_lines_carry_its_trace_and_nobody_else_s(tmp_path:
     assert all(root.trace_id == TRACE_ID for root in found.roots())
 
 
+async def test_each_turn_of_a_websocket_is_a_trace_below_the_handshake_s(tmp_path: Path) -> None:
+    async with traced(tmp_path, HELLO) as (bench, found):
+        url = f"ws://127.0.0.1:{bench.port}/v1/responses"
+        headers = [(name.encode(), value.encode()) for name, value in PARENT.items()]
+        async with open_websocket_url(url, extra_headers=headers) as socket:
+            for _ in range(2):
+                await socket.send_message(json.dumps({"type": "response.create", "input": "hi"}))
+                with trio.fail_after(PATIENCE_S):
+                    while json.loads(await socket.get_message())["type"] != "response.completed":
+                        pass
+        await flushed(bench, found, 2)
+        for root, request in zip(found.roots(), bench.engine.received, strict=True):
+            assert (root.name, root.kind, root.error) == ("WEBSOCKET /v1/responses", SERVER, False)
+            assert (root.trace_id, root.parent_id) == (TRACE_ID, PARENT_ID)
+            assert root.attributes["http.response.status_code"] == 200
+            assert [child.name for child in found.children(root)] == ["prepare", "queue", "prefill", "decode"]
+            assert trace_headers(request)["traceparent"] == f"00-{TRACE_ID}-{root.span_id}-01"
+
+
 # ---- off ---------------------------------------------------------------------------------------------------
 
 
@@ -389,6 +409,42 @@ async def test_a_collector_that_does_not_answer_costs_requests_nothing_and_the_e
             assert "dropped" in "".join(process.log)
 
 
+async def test_a_collector_may_take_them_over_grpc(tmp_path: Path) -> None:
+    with grpc_collector() as found:
+        settings = {"enable_trace": True, "otlp_traces_endpoint": f"grpc://{found.address}"}
+        async with open_gateway(tmp_path, HELLO, **settings) as bench:
+            assert (await bench.http.post("/v1/completions", json={"prompt": "hi"})).status_code == 200
+            await flushed(bench, found)
+    (root,) = found.roots()
+    assert root.name == "POST /v1/completions"
+    assert len(found.children(root)) == 4
+    assert found.resource["service.name"] == "smg-trio"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "environment", "expected"),
+    [
+        ("grpc://c:4317", {}, True),
+        ("grpcs://c:4317", {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
+        ("c:4317", {}, False),
+        ("http://c:4317", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, True),
+        ("c:1", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, False),
+    ],
+)
+def test_the_scheme_or_the_sdk_s_variables_choose_grpc(
+    endpoint: str, environment: dict[str, str], expected: bool
+) -> None:
+    assert uses_grpc(endpoint, environment) is expected
+    check_settings(Settings(otlp_traces_endpoint=endpoint))
+
+
+def test_grpc_that_is_not_installed_is_said_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
+    with pytest.raises(ConfigError) as refusal:
+        open_tracing("grpc://localhost:4317")
+    assert "smg-trio[tracing-grpc]" in refusal.value.remedy
+
+
 @pytest.mark.parametrize(
     ("endpoint", "url"),
     [
@@ -404,7 +460,7 @@ def test_an_address_becomes_the_url_traces_go_to(endpoint: str, url: str) -> Non
     check_settings(Settings(otlp_traces_endpoint=endpoint))
 
 
-@pytest.mark.parametrize("endpoint", ["", "  ", "grpc://collector:4317", "http://", "/v1/traces", "a b:1"])
+@pytest.mark.parametrize("endpoint", ["", "  ", "ftp://collector:4317", "grpc://", "http://", "/v1/traces", "a b:1"])
 def test_what_is_no_address_is_refused(endpoint: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         check_settings(Settings(otlp_traces_endpoint=endpoint))

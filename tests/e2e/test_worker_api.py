@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ from smg_trio.core.workers import WorkerState
 from smg_trio.wire.addresses import parse_worker_url
 from tests.waiting import until
 
+from .answers import spelt
 from .harness import ENDLESS, HELLO, MODEL, PATIENCE_S, SLOW, Bench, chat_body, events, open_gateway, worker_url
 from .model import TestModel, tokens_named
 
@@ -136,7 +138,8 @@ async def test_every_field_of_a_zmq_worker_is_taken_and_its_key_is_never_shown(t
             bench, url, runtime_type="tokenspeed", zmq_handshake_address=handshake, dp_size=2, model_id=MODEL,
             labels={"rack": "7", "tool_parser": "qwen"}, priority=7, cost=2.5, api_key="hush",
             health={"check_interval_secs": 5, "failure_threshold": 2, "drain_settle_secs": 1},
-            overload={"waiting_requests": 3}, resilience={"cb_failure_threshold": 4}, max_connection_attempts=3,
+            overload={"waiting_requests": 3}, max_connection_attempts=3,
+            resilience={"cb_failure_threshold": 4, "max_retries": 2, "disable_retry": False},
             worker_type="regular", connection_mode="zmq", a_field_of_next_year=[1],
         )  # fmt: skip
         for rank in range(2):
@@ -146,6 +149,7 @@ async def test_every_field_of_a_zmq_worker_is_taken_and_its_key_is_never_shown(t
             "url": url, "runtime_type": "tokenspeed", "zmq_handshake_address": handshake, "dp_size": 2,
             "model_id": MODEL, "labels": {"rack": "7", "tool_parser": "qwen"}, "priority": 7, "cost": 2.5,
             "health": {"check_interval_secs": 5, "failure_threshold": 2, "drain_settle_secs": 1},
+            "resilience": {"cb_failure_threshold": 4, "max_retries": 2, "disable_retry": False},
             "overload": {"waiting_requests": 3}, "worker_type": "regular", "connection_mode": "zmq",
             "is_healthy": True, "status": "ready", "load": 0,
         }  # fmt: skip
@@ -363,6 +367,58 @@ async def test_put_with_other_engines_binds_anew_under_the_same_id(tmp_path: Pat
         bench.start_engine(HELLO, protocol="tokenspeed")
         await wait_status(bench, worker_id, "ready")
         assert (await bench.chat_text())[0] == "Hello world"
+
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>'
+
+
+async def change(bench: Bench, method: str = "PATCH", **labels: str) -> httpx.Response:
+    body: dict[str, Any] = {"labels": labels}
+    if method == "PUT":
+        body["url"] = bench.urls[0]
+    return await bench.http.request(method, f"/workers/{bench.worker.spec.worker_id}", json=body)
+
+
+async def finish_reason(bench: Bench) -> str:
+    answer = (await bench.chat(tools=[WEATHER])).json()
+    return str(answer["choices"][0]["finish_reason"])
+
+
+async def test_the_parser_that_a_label_names_anew_reads_the_next_answer(tmp_path: Path) -> None:
+    async with open_gateway(tmp_path, HELLO, tool_call_parser="qwen") as bench:
+        bench.say(spelt(bench, CALL))
+        assert await finish_reason(bench) == "tool_calls"
+        assert (await change(bench, tool_parser="deepseek", rack="1")).status_code == 202
+        assert await finish_reason(bench) == "stop"
+        assert (await change(bench, rack="2")).status_code == 202
+        assert await finish_reason(bench) == "stop"
+        said = refusal(await change(bench, tool_parser="zzz"), 400)
+        assert said == f"worker {bench.urls[0]} declares unknown tool_parser 'zzz' for model 'm'"
+        assert (await show(bench, bench.worker.spec.worker_id))["labels"] == {"tool_parser": "deepseek", "rack": "2"}
+        assert (await change(bench, "PUT", rack="3")).status_code == 202  # without the label the setting holds again
+        assert await finish_reason(bench) == "tool_calls"
+        assert bench.worker.state is WorkerState.READY
+
+
+async def test_files_that_a_label_names_anew_are_read_while_the_worker_goes_on(tmp_path: Path) -> None:
+    other = TestModel(tmp_path / "other", [*tokens_named(HELLO), "padding", "more"])
+    async with open_gateway(tmp_path, ENDLESS, engine=SLOW) as bench:
+        texts: list[str] = []
+        async with trio.open_nursery() as nursery:
+            begun = trio.Event()
+            nursery.start_soon(partial(read_stream, bench, texts, begun, max_tokens=30))
+            await begun.wait()
+            refusal(await change(bench, model_path=str(tmp_path / "nowhere")), 400)
+            assert (await change(bench, model_path=str(other.directory))).status_code == 202
+        assert events(texts[0])[-1] == "[DONE]"
+        [card] = (await bench.http.get("/v1/models")).json()["data"]
+        assert (card["id"], card["root"]) == (MODEL, str(other.directory))
+        assert bench.worker.spec.vocab_size == other.vocab_size
+        assert (await bench.chat(max_tokens=3)).status_code == 200
+        assert not bench.engine.aborts
+        said = refusal(await change(bench, model_id="other"), 400)
+        assert said.endswith("which PATCH does not do. Use PUT instead.")
 
 
 # ---- removing ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A small collector: takes OTLP over HTTP on the loopback and keeps the spans."""
+"""A small collector: takes OTLP over HTTP or gRPC on the loopback and keeps the spans."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import gzip
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
 
 
 @dataclass
@@ -40,6 +49,12 @@ class Collector:
     spans: list[SeenSpan] = field(default_factory=list)
     resource: dict[str, Any] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
+
+    def take(self, request: Any) -> None:
+        """Keep what was exported."""
+        for resource in request.resource_spans:
+            self.resource = _attributes(resource.resource.attributes)
+            self.spans += [_seen(span) for scope in resource.scope_spans for span in scope.spans]
 
     def roots(self) -> list[SeenSpan]:
         """The spans whose parents are not here, as they ended."""
@@ -91,9 +106,7 @@ def collector() -> Iterator[Collector]:
                 data = gzip.decompress(data)
             request = ExportTraceServiceRequest.FromString(data)
             found.paths.append(self.path)
-            for resource in request.resource_spans:
-                found.resource = _attributes(resource.resource.attributes)
-                found.spans += [_seen(span) for scope in resource.scope_spans for span in scope.spans]
+            found.take(request)
             self.send_response(200)
             self.send_header("content-length", "0")
             self.end_headers()
@@ -110,6 +123,25 @@ def collector() -> Iterator[Collector]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def grpc_collector() -> Iterator[Collector]:
+    """Run a collector that takes OTLP over gRPC."""
+
+    class Servicer(TraceServiceServicer):
+        def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:
+            found.take(request)
+            return ExportTraceServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_TraceServiceServicer_to_server(Servicer(), server)
+    found = Collector(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    server.start()
+    try:
+        yield found
+    finally:
+        server.stop(None).wait(5)
 
 
 @contextmanager

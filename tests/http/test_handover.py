@@ -331,6 +331,57 @@ class H2Client:
         return [type(event) for event in self.heard]
 
 
+@pytest.mark.parametrize("size", [10, 10**6], ids=["small", "large"])
+async def test_an_http2_client_that_never_opens_its_window_has_its_stream_reset(size: int) -> None:
+    left = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_all() -> None:
+            await respond(send, b"x" * (size if scope["path"] == "/stuck" else 4))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_all)
+            while (await receive())["type"] == "http.request":
+                pass
+            if scope["path"] == "/stuck":
+                left.set()
+
+    async with (
+        running_server(app, limits=ServerLimits(write_timeout_s=0.3)) as server,
+        await trio.open_tcp_stream("127.0.0.1", server.port) as stream,
+    ):
+        client = H2Client(stream, window=0)
+        await client.get(1, "/stuck")
+        await client.hear(h2.events.StreamReset)
+        [reset_event] = [event for event in client.heard if isinstance(event, h2.events.StreamReset)]
+        assert reset_event.error_code == h2.errors.ErrorCodes.CANCEL
+        with trio.fail_after(PATIENCE_S):
+            await left.wait()
+        # The connection goes on: a stream whose window opens is answered.
+        await client.get(3)
+        client.state.increment_flow_control_window(100, 3)
+        await stream.send_all(client.state.data_to_send())
+        await client.hear_body(3, b"xxxx")
+
+
+async def test_an_http2_client_that_takes_a_byte_now_and_then_is_waited_for() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, b"0123456789")
+
+    async with (
+        running_server(app, limits=ServerLimits(write_timeout_s=1.5)) as server,
+        await trio.open_tcp_stream("127.0.0.1", server.port) as stream,
+    ):
+        client = H2Client(stream, window=0)
+        await client.get(1)
+        for taken in range(1, 5):
+            await trio.sleep(0.45)
+            client.state.increment_flow_control_window(1, 1)
+            await stream.send_all(client.state.data_to_send())
+            await client.hear_body(1, b"0123456789"[:taken])
+        assert h2.events.StreamReset not in client.kinds()
+
+
 @pytest.mark.parametrize("ending", ["drained_before", "drained_at_the_end"])
 async def test_an_http2_stream_ends_before_its_connection_when_the_server_drains(ending: str) -> None:
     shutdown, asked, go_on = Shutdown(), trio.Event(), trio.Event()

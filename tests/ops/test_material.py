@@ -13,8 +13,10 @@ from typing import Any
 import yaml
 
 from smg_trio.core.errors import EngineDead
+from smg_trio.gateway.security.certificates import Certificate, CertificateFiles
 from smg_trio.processes.metrics import process_metrics
 from smg_trio.testing.notation import parse_script
+from tests.certificates import Authority
 from tests.e2e.harness import HELLO, MODEL
 from tests.e2e.media.vision import RED, image, open_vision_gateway, user
 from tests.e2e.scrape import Scrape, scrape
@@ -35,6 +37,10 @@ async def test_every_metric_and_label_that_is_asked_for_is_shown(tmp_path: Path)
         generation = bench.gateway.metrics.generation_begins(MODEL, "chat", streaming=False, started=0.0)
         generation.retried(1, EngineDead("gone"), 0.1)
         generation.retries_exhausted()
+        authority = Authority(tmp_path / "tls")
+        certificate = Certificate(CertificateFiles(authority.cert, authority.key))
+        await certificate.read()
+        bench.gateway.metrics.follow_certificates({"http": certificate})
         found = await scrape(bench)
     labels: dict[str, set[str]] = {}
     several = Scrape(process_metrics(restarts=0, connections={"1": 0}, answers={"1": 0}))  # with --processes

@@ -28,9 +28,10 @@ PATIENCE_S = 60.0
 VARIABLES = {"$__rate_interval": "10s", "$job": "smg-trio", "$instance": ".*", "$model": ".*"}
 QUIET = {
     "Failed answers A", "Refused at the door A", "Refused at the door B", "Further attempts A", "Further attempts B",
-    "Requests that engines failed A",
+    "Requests that engines failed A", "Items read A", "Items refused A", "Time to decode and resize A",
+    "Time to decode and resize B", "Time to decode and resize C",
 }  # fmt: skip
-"""Queries that may show nothing where nothing has gone wrong."""
+"""Queries that may show nothing where nothing has gone wrong, and no image has come."""
 
 
 def promtool(*words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,7 @@ from smg_trio.parsers.constraints import (
     constrain_answer,
     constrain_calls,
 )
+from smg_trio.parsers.element_frames import Elements
 from smg_trio.parsers.registry import make_answer_parser, make_tool_parser
 from smg_trio.parsers.tool.forced import ForcedCallParser, ForcedListParser
 from tests.parsers.sweep import sweep
@@ -69,6 +70,10 @@ def written(style: str) -> str:
             f'<｜DSML｜parameter name="city" string="true">{city}</｜DSML｜parameter>\n'
             f'<｜DSML｜parameter name="days" string="false">{days}</｜DSML｜parameter>\n'
         ),
+        "deepseek_v4_1_xml": (
+            f'<｜DSML｜ parameter name="city" string="true">{city}</｜DSML｜ parameter>\n'
+            f'<｜DSML｜ parameter name="days" string="false">{days}</｜DSML｜ parameter>\n'
+        ),
         "glm_xml": (
             f"<arg_key>city</arg_key>\n<arg_value>{city}</arg_value>\n"
             f"<arg_key>days</arg_key>\n<arg_value>{days}</arg_value>"
@@ -84,8 +89,19 @@ def written(style: str) -> str:
 def text_of(frame: CallFrame, calls: int = 1) -> str:
     """Calls of ``get_weather`` as the frame has them."""
     numbered = "{number}" + frame.numbered if frame.numbered else ""
-    one = frame.begin.replace("{name}", "get_weather") + numbered + written(frame.style) + frame.end
+    arguments = written(frame.style) if frame.elements is None else elements_of(frame.elements, ARGUMENTS)
+    one = frame.begin.replace("{name}", "get_weather") + numbered + arguments + frame.end
     return frame.open + frame.separator.join(one.replace("{number}", str(at)) for at in range(calls)) + frame.close
+
+
+def elements_of(elements: Elements, arguments: dict[str, Any]) -> str:
+    return "".join(
+        elements.open.replace("{key}", key)
+        + (value if isinstance(value, str) else json.dumps(value))
+        + elements.close
+        + elements.behind
+        for key, value in arguments.items()
+    )
 
 
 class Grammar:
@@ -146,6 +162,9 @@ def test_a_single_call_is_one_call(parser: str, choice: Choice) -> None:
 def test_strict_tools_are_held_in_their_calls_only(parser: str) -> None:
     functions = callable_tools([tool("get_weather", strict=True)], Choice("auto"))
     held = constrain_calls(functions, Choice("auto"), parser=parser, single=False)
+    if not FRAMES[parser].marked:
+        assert held is None
+        return
     assert held is not None
     grammar = Grammar(held.structured)
     text = text_of(FRAMES[parser])
@@ -166,6 +185,95 @@ def test_mistral_is_framed_as_its_template_writes() -> None:
     assert Grammar(held.structured).takes(text_of(MISTRAL_LIST, 2))
     got = sweep(partial(make_tool_parser, "mistral", {"get_weather": WEATHER}), text_of(MISTRAL_LIST, 2))
     assert len(got.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        (
+            "{%- set HYTK = ':opensource' %} '<tool_calls{}>'.format(HYTK) '<tool_sep{}>'.format(HYTK)",
+            "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+            "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Oslo</arg_value:opensource>\n"
+            "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n"
+            "</tool_call:opensource>\n</tool_calls:opensource>",
+        ),
+        (
+            "'<tool_calls:6124c78e>'",
+            "<tool_calls:6124c78e><tool_call:6124c78e>get_weather<arg_key:6124c78e>city</arg_key:6124c78e>"
+            "<arg_value:6124c78e>Oslo</arg_value:6124c78e><arg_key:6124c78e>days</arg_key:6124c78e>"
+            "<arg_value:6124c78e>2</arg_value:6124c78e></tool_call:6124c78e></tool_calls:6124c78e>",
+        ),
+    ],
+    ids=["3", "4"],
+)
+def test_hunyuan_is_framed_with_the_suffix_of_its_template(template: str, text: str) -> None:
+    held = constrain_calls(FUNCTIONS, REQUIRED, parser="hunyuan_xml", single=False, template_source=template)
+    assert held is not None
+    got = sweep(partial(make_tool_parser, "hunyuan_xml", {"get_weather": WEATHER}), text)
+    assert [(name, json.loads(arguments)) for name, arguments, _ in got.calls] == [("get_weather", ARGUMENTS)]
+    assert Grammar(held.structured).takes(text)
+
+
+MANY = {
+    "type": "object",
+    "properties": {
+        "unit": {"enum": ["C", "F"]},
+        "note": {"type": ["string", "null"]},
+        "list": {"type": "array", "items": {"$ref": "#/$defs/day"}},
+        "one": {"$ref": "#/$defs/day"},
+        "back": {"type": "array", "items": {"$ref": "#/properties/unit"}},
+        "free": {},
+    },
+    "required": ["unit"],
+    "$defs": {"day": {"type": "integer"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "taken"),
+    [
+        ({"unit": "C"}, True),
+        ({"unit": "K"}, False),
+        ({}, False),
+        ({"note": "x"}, False),
+        ({"unit": "F", "note": "a < b\n</p", "list": [1, 2], "one": 3, "back": ["C"], "free": {"a": 1}}, True),
+        ({"unit": "F", "list": ["a"]}, False),
+        ({"unit": "F", "list": "text"}, False),
+        ({"unit": "F", "one": "text"}, False),
+        ({"unit": "F", "other": "x"}, False),
+        ({"note": "x", "unit": "F"}, False),  # in the order of the schema
+    ],
+    ids=str,
+)
+def test_elements_are_held_to_their_schema(arguments: dict[str, Any], taken: bool) -> None:
+    functions = callable_tools([tool("plan", MANY)], REQUIRED)
+    held = constrain_calls(functions, REQUIRED, parser="minicpm5", single=False)
+    assert held is not None
+    elements = FRAMES["minicpm5"].elements
+    assert elements is not None
+    text = f'<function name="plan">{elements_of(elements, arguments)}</function>'
+    if taken:
+        got = sweep(partial(make_tool_parser, "minicpm5", {"plan": MANY}), text)
+        assert [(name, json.loads(read)) for name, read, _ in got.calls] == [("plan", arguments)]
+    assert Grammar(held.structured).takes(text) is taken
+
+
+@pytest.mark.parametrize(
+    ("parameters", "texts", "refused"),
+    [
+        (None, ["", "\n"], ['<param name="a">1</param>']),
+        ({"type": "object"}, ["", '<param name="a">1</param>'], []),
+        ({"description": "x"}, ['<param name="a">1</param>'], []),
+    ],
+    ids=["none", "free", "empty"],
+)
+def test_elements_of_tools_without_properties(parameters: Any, texts: list[str], refused: list[str]) -> None:
+    functions = callable_tools([tool("ping", parameters)], REQUIRED)
+    held = constrain_calls(functions, REQUIRED, parser="minicpm5", single=True)
+    assert held is not None
+    grammar = Grammar(held.structured)
+    for text in (*texts, *refused):
+        assert grammar.takes(f'<function name="ping">{text}</function>') is (text in texts), text
 
 
 CHANNEL_TEXTS = {

@@ -7,16 +7,15 @@ from dataclasses import replace
 import pytest
 
 from smg_trio.core.errors import ConfigError
-from smg_trio.core.workers import BreakerOverrides, OverloadOverrides
+from smg_trio.core.workers import BreakerOverrides, OverloadOverrides, RetryOverrides
 from smg_trio.routing.breaker import BreakerLimits
 from smg_trio.routing.overload import OverloadLimits
 from smg_trio.routing.policies import CacheAwareOptions, ManualOptions, ManualSessions, PolicyOptions, PrefixHashOptions
-from smg_trio.routing.retries import RetrySchedule
+from smg_trio.routing.retries import NO_RETRIES, RetrySchedule
 from smg_trio.routing.rules import (
     RoutingRules,
     admission_queue_of,
     policy_of,
-    retry_schedule_of,
     routing_key_of,
     rules_of,
 )
@@ -28,7 +27,6 @@ from smg_trio.settings.settings import Settings
 def test_the_settings_defaults_are_the_rooms_defaults():
     settings = Settings()
     assert rules_of(settings) == RoutingRules()
-    assert retry_schedule_of(settings) == RetrySchedule()
     assert admission_queue_of(settings, 2).statistics().limit == 4096
     defaults = PolicyOptions()
     assert defaults.cache_aware == CacheAwareOptions(
@@ -57,7 +55,7 @@ def test_what_is_disabled_is_off():
     off = Settings(disable_circuit_breaker=True, disable_retries=True, disable_worker_overload_protection=True)
     assert rules_of(off).breaker is None
     assert not rules_of(off).overload.active
-    assert retry_schedule_of(off).max_attempts == 1
+    assert rules_of(off).retry is None
 
 
 def test_a_worker_s_own_word_comes_first():
@@ -69,6 +67,14 @@ def test_a_worker_s_own_word_comes_first():
     without = replace(rules, breaker=None)
     assert without.breaker_of(own) is None
     assert without.breaker_of(BreakerOverrides(disabled=False)) == BreakerLimits()
+    assert rules.retry_of(RetryOverrides()) == RetrySchedule()
+    own_retries = RetryOverrides(
+        max_retries=2, initial_backoff_ms=0.0, max_backoff_ms=500.0, backoff_multiplier=3.0, jitter_factor=0.0
+    )
+    assert rules.retry_of(own_retries) == RetrySchedule(2, 0.0, 0.5, 3.0, 0.0)
+    assert rules.retry_of(RetryOverrides(disabled=True)) == NO_RETRIES
+    assert replace(rules, retry=None).retry_of(own_retries) == NO_RETRIES
+    assert replace(rules, retry=None).retry_of(RetryOverrides(disabled=False)) == RetrySchedule()
     assert rules.overload_of(OverloadOverrides(waiting_requests=2)) == OverloadLimits(2, 0.8)
     assert replace(rules, overload=OverloadLimits(None, None)).overload_of(
         OverloadOverrides(token_usage=0.5)

@@ -17,7 +17,7 @@ def snapshot(word: str = "w") -> Snapshot:
     }  # fmt: skip
     worker: dict[str, Any] = {
         "url": word, "model_id": word, "status": "not_ready", "status_reason": word, "in_flight": 2,
-        "ranks": [rank, rank | {"rank": 1, "status": "waiting", "reason": word}],
+        "ranks": [rank, rank | {"rank": 1, "status": "waiting", "reason": word, "tokens_per_s": {"output": 77.0}}],
         "tokens_per_s": None, "circuit_breaker": "half_open", "overloaded": True,
     }  # fmt: skip
     request: dict[str, Any] = {
@@ -50,7 +50,7 @@ def snapshot(word: str = "w") -> Snapshot:
 def test_everything_is_in_the_text() -> None:
     shown = text(snapshot(), "http://x")
     for part in ("not ready: w", "up 1 d 1 h", "2.50 GB", "no limit", "the oldest 1 of 5", "circuit breaker half open",
-                 "overloaded", "rank 1", "1,234", "1.00 ms", "503"):  # fmt: skip
+                 "overloaded", "rank 1", "77", "1,234", "1.00 ms", "503"):  # fmt: skip
         assert part in shown, part
 
 

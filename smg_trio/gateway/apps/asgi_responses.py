@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from smg_trio.gateway.http import WEBSOCKET
 
 if TYPE_CHECKING:
     from smg_trio.gateway.http import Headers, Response
     from smg_trio.http.asgi import Scope, Send
-
-WEBSOCKET: Final = "WEBSOCKET"
-"""What stands for the method of a WebSocket handshake."""
 
 
 def method_of(scope: Scope) -> str:

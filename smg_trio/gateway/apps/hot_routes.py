@@ -14,10 +14,10 @@ import trio
 from smg_trio.core.errors import ClientFault
 from smg_trio.core.log_context import request_id as request_id_in_log
 from smg_trio.core.log_context import trace_id as trace_id_in_log
-from smg_trio.gateway.apps.asgi_responses import WEBSOCKET, headers_of, method_of, raw_headers, send_refusal, send_whole
+from smg_trio.gateway.apps.asgi_responses import headers_of, method_of, raw_headers, send_refusal, send_whole
 from smg_trio.gateway.apps.refusals import refuse
 from smg_trio.gateway.handling import handle, request_id_of
-from smg_trio.gateway.http import BodyWrite, ByteStream, Headers, Request, Response
+from smg_trio.gateway.http import WEBSOCKET, BodyWrite, ByteStream, Headers, Request, Response
 from smg_trio.gateway.request_body.incoming import IncomingBody, serve_unread
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import ROUTES, Route

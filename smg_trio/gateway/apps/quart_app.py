@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import SWITCHING_PROTOCOLS
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,14 +18,13 @@ from werkzeug.exceptions import MethodNotAllowed as RouteNotForMethod
 from werkzeug.exceptions import NotFound as RouteNotFound
 
 from smg_trio.core.errors import NotFound, SmgError
-from smg_trio.core.log_context import trace_id
-from smg_trio.gateway.apps.asgi_responses import WEBSOCKET
+from smg_trio.core.log_context import request_id, trace_id
 from smg_trio.gateway.apps.refusals import note_answer, refuse
 from smg_trio.gateway.close_codes import CLOSE_LIMIT_S
 from smg_trio.gateway.dashboard.feed_socket import FeedSocket, Socket, check_handshake
-from smg_trio.gateway.generation.response_socket import ResponseSocket
+from smg_trio.gateway.generation.response_socket import ROUTE, ResponseSocket
 from smg_trio.gateway.handling import handle, request_id_of
-from smg_trio.gateway.http import ByteStream, Request, Response
+from smg_trio.gateway.http import WEBSOCKET, ByteStream, Request, Response
 from smg_trio.gateway.request_body.incoming import incoming_body
 from smg_trio.gateway.request_context import RequestContext
 from smg_trio.gateway.routes import Route, served_routes
@@ -55,7 +56,7 @@ def make_app(gateway: Gateway, feed: LiveFeed | None) -> QuartTrio:
             methods=[route.method],
             provide_automatic_options=False,
         )
-    app.add_websocket("/v1/responses", "websocket /v1/responses", _response_socket_view(gateway))
+    app.add_websocket(ROUTE, "websocket /v1/responses", _response_socket_view(gateway))
     if feed is not None:
         app.add_websocket("/dashboard/feed", "websocket /dashboard/feed", _feed_view(gateway, feed))
     app.register_error_handler(HTTPException, _error_view(gateway))
@@ -73,19 +74,18 @@ def _view(gateway: Gateway, route: Route) -> Callable[..., Awaitable[quart.Respo
 def _response_socket_view(gateway: Gateway) -> Callable[[], Awaitable[None]]:
     async def view() -> None:
         headers = {name.lower(): value for name, value in quart.websocket.headers.items()}
-        admit = functools.partial(gateway.admit, Access.MODELS, headers, "/v1/responses")
+        admit = functools.partial(gateway.admit, Access.MODELS, headers, ROUTE)
         try:
             await admit()
         except SmgError as error:
             # Refused in the handshake, with the body and status that HTTP would get.
             quart.abort(_refused(gateway, error, headers))
-        trace_id.set("")  # that of an earlier request of this connection
-        await quart.websocket.accept()
-        websocket = quart.websocket
-        socket = ResponseSocket(gateway, admit, websocket.receive, websocket.send, headers)
-        code, reason = await socket.run()
-        with trio.move_on_after(CLOSE_LIMIT_S):
-            await quart.websocket.close(code, reason)
+        socket = ResponseSocket(gateway, admit, quart.websocket.receive, quart.websocket.send, headers)
+        with _logged(gateway, ROUTE, headers):
+            await quart.websocket.accept()
+            code, reason = await socket.run()
+            with trio.move_on_after(CLOSE_LIMIT_S):
+                await quart.websocket.close(code, reason)
 
     return view
 
@@ -97,10 +97,25 @@ def _feed_view(gateway: Gateway, feed: LiveFeed) -> Callable[[], Awaitable[None]
             admitted = await check_handshake(headers, gateway.admit)
         except SmgError as error:
             quart.abort(_refused(gateway, error, headers))
-        await quart.websocket.accept()
-        await FeedSocket(feed, gateway.admit, cast("Socket", quart.websocket), headers).run(admitted=admitted)
+        with _logged(gateway, "/dashboard/feed", headers):
+            await quart.websocket.accept()
+            await FeedSocket(feed, gateway.admit, cast("Socket", quart.websocket), headers).run(admitted=admitted)
 
     return view
+
+
+@contextmanager
+def _logged(gateway: Gateway, route: str, headers: Mapping[str, str]) -> Iterator[None]:
+    """Have the connection's line in the access log, once it has ended. Lines of an earlier request's trace end here."""
+    request_id.set(request_id_of(headers, gateway.settings.request_id_headers)[0])
+    trace_id.set("")
+    line = gateway.access.begin(WEBSOCKET, route)
+    try:
+        yield
+    finally:
+        if line is not None:
+            line.answered(SWITCHING_PROTOCOLS, "")
+            line.ended(complete=True)
 
 
 def _neutral_request(gateway: Gateway, path_parameters: dict[str, str]) -> Request:

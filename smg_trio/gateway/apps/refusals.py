@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from smg_trio.gateway.apps.asgi_responses import WEBSOCKET, raw_headers
+from smg_trio.gateway.apps.asgi_responses import raw_headers
 from smg_trio.gateway.handling import request_id_of
-from smg_trio.gateway.http import Response
+from smg_trio.gateway.http import WEBSOCKET, Response
 from smg_trio.gateway.observability.http_metrics import UNMATCHED
 from smg_trio.gateway.routes import WEBSOCKET_PATHS, find_route, openai_failure
 from smg_trio.gateway.security.cors import cors_headers

@@ -92,11 +92,11 @@ class Observer:
 
     def _rates(self, now: float) -> Rates | None:
         in_flight = [
-            TokenCount(one.metrics, one.answer.worker_urls, one.answer.usage(), one.phase == "generating")
+            TokenCount(one.metrics, one.answer.engines, one.answer.usage(), one.phase == "generating")
             for one in self._gateway.in_flight
         ]
         ended = [
-            TokenCount(one, one.worker_urls, one.usage, one.ttft_s is not None or not one.failure)
+            TokenCount(one, one.engines, one.usage, one.ttft_s is not None or not one.failure)
             for one in self._ended_since(self._observed_at)
         ]
         return self._meter.look(now, in_flight, ended)

@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     from smg_trio.core.events import Usage
 
 
+Engine = tuple[str, int]
+"""The worker's URL and the rank."""
+
+
 class TokenCount(NamedTuple):
     """One answer's counts so far.
 
     Attributes:
         answer: the same object at every look.
-        worker_urls: share alike in what it makes.
+        engines: worker's URL and rank of each; they share alike in what it makes.
         heard: the engine has said something, so the prompt counts as read.
     """
 
     answer: Hashable
-    worker_urls: Collection[str]
+    engines: Collection[Engine]
     usage: Usage
     heard: bool
 
@@ -44,11 +48,23 @@ class TokenRate:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of all answers, and by URL of the workers that made anything. `finished`: answers that ended, per second."""
+    """Of all answers, and of the engines that made anything. `finished`: answers that ended, per second."""
 
     total: TokenRate
-    by_worker: dict[str, TokenRate] = field(default_factory=dict)
+    by_engine: dict[Engine, TokenRate] = field(default_factory=dict)
     finished: float = 0.0
+
+    def of_worker(self, url: str) -> TokenRate:
+        """What its engines make together."""
+        rate = TokenRate()
+        for (worker, _), one in self.by_engine.items():
+            if worker == url:
+                rate.add(one.input, one.output)
+        return rate
+
+    def of_engine(self, url: str, rank: int) -> TokenRate:
+        """What one engine makes."""
+        return self.by_engine.get((url, rank), TokenRate())
 
 
 class RateMeter:
@@ -90,7 +106,7 @@ def _note(
     new_in, new_out = (now[0] - was[0]) / seconds, (now[1] - was[1]) / seconds
     if new_in or new_out:
         rates.total.add(new_in, new_out)
-        share = len(count.worker_urls)
-        for url in count.worker_urls:
-            rates.by_worker.setdefault(url, TokenRate()).add(new_in / share, new_out / share)
+        share = len(count.engines)
+        for engine in count.engines:
+            rates.by_engine.setdefault(engine, TokenRate()).add(new_in / share, new_out / share)
     return now

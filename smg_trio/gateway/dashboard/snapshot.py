@@ -9,7 +9,8 @@ Schema 1, described in `docs/dashboard.md`:
  "admission": {in_flight, waiting, limit, admitted, refused},
  "rates": null | {input_tokens_per_s, output_tokens_per_s, answers_per_s},
  "latency": {window_s, answers, failed, ttft_s, inter_token_s, end_to_end_s: null | {p50, p90, p99}},
- "workers": [an object of GET /workers + tokens_per_s: null | {input, output}, circuit_breaker, overloaded],
+ "workers": [an object of GET /workers + tokens_per_s: null | {input, output} (of each rank, too), circuit_breaker,
+              overloaded],
  "requests": {total, shown: [{id, model, endpoint, phase, age_s, workers, prompt_tokens, completion_tokens}]},
  "errors": [{time, status, code, message, endpoint, model, workers, request_id}]}
 ```
@@ -26,11 +27,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from smg_trio.api.workers import application_value, worker_value
 from smg_trio.core.records import record
-from smg_trio.gateway.dashboard.rates import Rates, TokenRate
 
 if TYPE_CHECKING:
     from smg_trio.core.events import Usage
     from smg_trio.core.workers import PendingWorker, WorkerSnapshot
+    from smg_trio.gateway.dashboard.rates import Rates, TokenRate
     from smg_trio.gateway.observability.observer import Phase
     from smg_trio.gateway.observability.recent_errors import ErrorSeen
     from smg_trio.routing.admission import AdmissionStatistics
@@ -201,11 +202,17 @@ def quantiles(values: Sequence[float]) -> dict[str, float] | None:
 
 def _worker(worker: WorkerSeen, rates: Rates | None) -> dict[str, Any]:
     value = worker_value(worker.snapshot, worker.load)
-    rate = None if rates is None else rates.by_worker.get(worker.snapshot.spec.url, TokenRate())
-    value["tokens_per_s"] = None if rate is None else {"input": round(rate.input, 2), "output": round(rate.output, 2)}
+    url = worker.snapshot.spec.url
+    value["tokens_per_s"] = None if rates is None else _tokens_per_s(rates.of_worker(url))
+    for rank in value["ranks"]:
+        rank["tokens_per_s"] = None if rates is None else _tokens_per_s(rates.of_engine(url, rank["rank"]))
     value["circuit_breaker"] = worker.circuit_breaker
     value["overloaded"] = worker.overloaded
     return value
+
+
+def _tokens_per_s(rate: TokenRate) -> dict[str, float]:
+    return {"input": round(rate.input, 2), "output": round(rate.output, 2)}
 
 
 def _answer(answer: AnswerSeen) -> dict[str, Any]:

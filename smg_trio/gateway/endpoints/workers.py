@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -14,6 +15,8 @@ import trio
 from smg_trio.api.worker_specs import (
     WorkerBody,
     accepted_value,
+    check_parser_labels,
+    check_same_model,
     check_same_url,
     parse_worker_body,
     parse_worker_id,
@@ -27,7 +30,8 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import InvalidRequest
 from smg_trio.core.workers import PendingWorker, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
-from smg_trio.plugins.kinds import REASONING_PARSER, TOOL_PARSER, Kind
+from smg_trio.gateway.models.loads import PARSER_LABELS
+from smg_trio.parsers.registry import parser_name
 from smg_trio.settings.checks import dp_aware_refusal
 
 if TYPE_CHECKING:
@@ -63,6 +67,7 @@ async def add_worker(gateway: Gateway, request: Request) -> Response:
     body = await gateway.parse_body(request, parse_worker_body)
     worker_id = str(uuid4())
     _warn_of_runtime(gateway, body)
+    _warn_of_parsers(gateway, body)
     application = PendingWorker(
         worker_id=worker_id,
         url=body.url,
@@ -82,18 +87,20 @@ async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str, *, wait
         worker_id,
         model_id=gateway.own_model,
         default_protocol=_default_protocol(gateway),
-        tool_parsers=await _parsers(gateway, body, TOOL_PARSER, "tool_parser"),
-        reasoning_parsers=await _parsers(gateway, body, REASONING_PARSER, "reasoning_parser"),
+        tool_parsers=await _parsers(gateway, body.labels, "tool_parser"),
+        reasoning_parsers=await _parsers(gateway, body.labels, "reasoning_parser"),
     )
     if gateway.settings.dp_aware and spec.engine_count > 1:
         raise InvalidRequest(dp_aware_refusal(spec.url, spec.engine_count))
     return await gateway.loads.model_of_worker(spec, wait=wait)
 
 
-async def _parsers(gateway: Gateway, body: WorkerBody, kind: Kind, label: str) -> Collection[str]:
+async def _parsers(gateway: Gateway, labels: Mapping[str, str], label: str) -> Collection[str]:
     """The names that the label may have, as far as it matters."""
-    named = body.labels.get(label)
-    known = named is not None and await trio.to_thread.run_sync(gateway.plugins.knows_parser, kind, named)
+    named = labels.get(label)
+    known = named is not None and await trio.to_thread.run_sync(
+        gateway.plugins.knows_parser, PARSER_LABELS[label], named
+    )
     return [str(named)] if known else []
 
 
@@ -105,14 +112,25 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
     check_same_url(current.spec.url, body.url)
     _warn_of_runtime(gateway, body)
     # A worker that serves goes on with what it has until its new model is there.
-    await gateway.registry.replace(await _make_spec(gateway, body, worker_id, wait=True))
+    spec = await _make_spec(gateway, body, worker_id, wait=True)
+    if spec.model_id == current.spec.model_id:
+        await gateway.model_changes.apply(worker_id, spec.labels, merge=False)
+        spec = replace(spec, vocab_size=gateway.registry.get(worker_id).spec.vocab_size)
+    await gateway.registry.replace(spec)
     return _json(accepted_value(worker_id, "update"), 202)
 
 
 async def change_worker(gateway: Gateway, request: Request) -> Response:
-    """Change some of a worker's settings; its connection stays."""
+    """Change some of a worker's settings, and its model where labels say so; its connection stays."""
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
-    gateway.registry.update(worker_id, await gateway.parse_body(request, parse_worker_patch))
+    spec = gateway.registry.get(worker_id).spec
+    patch = await gateway.parse_body(request, parse_worker_patch)
+    if patch.labels:
+        check_same_model(spec, patch.labels)
+        known = [await _parsers(gateway, patch.labels, label) for label in PARSER_LABELS]
+        check_parser_labels(spec.url, patch.labels, spec.model_id, *known)
+        await gateway.model_changes.apply(worker_id, patch.labels, merge=True)
+    gateway.registry.update(worker_id, patch)
     return _json(accepted_value(worker_id, "update"), 202)
 
 
@@ -132,6 +150,20 @@ def _warn_of_runtime(gateway: Gateway, body: WorkerBody) -> None:
     warning = runtime_warning(body, _default_protocol(gateway))
     if warning:
         logger.warning("%s", warning)
+
+
+def _warn_of_parsers(gateway: Gateway, body: WorkerBody) -> None:
+    """A model is shared by its workers: those that come later do not change it by coming."""
+    served = next((model for model in gateway.catalog if model.model_id == body.model_id), None)
+    if served is None:
+        return
+    for label, parser in (("tool_parser", served.tool_parser), ("reasoning_parser", served.reasoning_parser)):
+        asked, name = body.labels.get(label), parser_name(parser)
+        if asked and asked != name:
+            logger.warning(
+                "worker %s: model %s is served with %s %s; the label %s takes effect by PATCH /workers/{id}",
+                body.url, served.model_id, label, name or "auto", asked,
+            )  # fmt: skip
 
 
 def _json(value: object, status: int = 200) -> Response:

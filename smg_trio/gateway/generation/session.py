@@ -147,7 +147,7 @@ class GenerationSession(Generic[Update]):
         gateway = self.gateway
         waited_from = trio.current_time()
         self._permit = await gateway.admission.admit()
-        attempts = Attempts(gateway.retry_schedule, gateway.random)
+        attempts = Attempts(gateway.random)
         cause: SmgError | None = None
         while True:
             if self._expired is not None:
@@ -175,8 +175,8 @@ class GenerationSession(Generic[Update]):
 
     async def _pause_before_retry(self, attempts: Attempts, error: SmgError) -> None:
         """Raises `error` if another attempt cannot help."""
-        attempts.avoid.update(self.answer.worker_ids)
-        delay_s = attempts.failed(error)
+        failed = self.answer.worker_ids
+        delay_s = attempts.failed(error, failed, self.gateway.registry.retry_schedule(failed))
         if delay_s is None:
             if attempts.exhausted(error):
                 self.metrics.retries_exhausted()

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from smg_trio.core.errors import ConfigError, InvalidRequest, ModelNotFound, SmgError
-from smg_trio.gateway.models.orders import Located, ModelOrder, completed, is_complete, load, locate, order_of_worker
+from smg_trio.gateway.models.orders import (
+    Located,
+    ModelOrder,
+    completed,
+    is_complete,
+    load,
+    locate,
+    order_of_change,
+    order_of_worker,
+    parser_of,
+)
 from smg_trio.hub.download import Progress
 from smg_trio.hub.locating import FilesAt, fetch
 from smg_trio.pipeline.models import AwaitedModel, ModelCatalog, ServedModel
+from smg_trio.plugins.kinds import REASONING_PARSER, TOOL_PARSER, Kind
 
 if TYPE_CHECKING:
     from smg_trio.core.workers import WorkerSpec
     from smg_trio.gateway.plugin_set import PluginSet
+    from smg_trio.parsers.registry import ParserName
     from smg_trio.routing.registry import Registry
     from smg_trio.settings.settings import Settings
 
 logger = logging.getLogger("smg_trio.gateway")
+
+PARSER_LABELS: Final[Mapping[str, Kind]] = {"tool_parser": TOOL_PARSER, "reasoning_parser": REASONING_PARSER}
+"""Labels of workers that name parsers, and what they name."""
 
 
 @dataclass(slots=True)
@@ -152,6 +167,25 @@ class ModelLoads:
             raise InvalidRequest(_words(error), param=error.option) from None
         self._loads[awaited.model_id].workers.append(spec.worker_id)
         return replace(spec, model_id=awaited.model_id)
+
+    async def reload(self, served: ServedModel, spec: WorkerSpec) -> ServedModel:
+        """The model out of the files that the worker's labels name now, downloaded first where they have to be.
+
+        Raises InvalidRequest, HubUnavailable. What is offered has not changed yet.
+        """
+        order = order_of_change(served, spec, self._settings)
+        try:
+            model = await load(order, await self._located(order, wait=True), self._plugins)
+        except ConfigError as error:
+            raise InvalidRequest(_words(error), param=error.option) from None
+        return replace(model, tool_parser=served.tool_parser, reasoning_parser=served.reasoning_parser)
+
+    async def parser(self, label: str, named: str | None) -> ParserName | None:
+        """The parser that a worker's label (a key of `PARSER_LABELS`) names. Raises InvalidRequest."""
+        try:
+            return await parser_of(self._plugins, PARSER_LABELS[label], named)
+        except ConfigError as error:
+            raise InvalidRequest(_words(error), param=f"labels.{label}") from None
 
     async def _located(self, order: ModelOrder, wait: bool) -> Located:
         located = await locate(order)

@@ -105,6 +105,19 @@ def order_of_worker(spec: WorkerSpec, settings: Settings) -> ModelOrder:
     )
 
 
+def order_of_change(served: ServedModel, spec: WorkerSpec, settings: Settings) -> ModelOrder:
+    """The model that is served, out of the files that a worker's labels name now; names no parsers."""
+    own = order_of_settings(settings)
+    return replace(
+        order_of_worker(spec, settings),
+        model_id=served.model_id,
+        aliases=served.aliases,
+        chat_template=own.chat_template if own is not None and own.model_id == served.model_id else None,
+        tool_parser=None,
+        reasoning_parser=None,
+    )
+
+
 def _names(path: str) -> tuple[str, ...]:
     """What a model is called without further names: as given, and without the revision."""
     return tuple(dict.fromkeys((path, without_revision(path))))
@@ -149,8 +162,8 @@ async def load(order: ModelOrder, located: Located, plugins: PluginSet) -> Serve
         root=order.files.text,
         files=files,
         created=int(time.time()),
-        tool_parser=await _parser(plugins, TOOL_PARSER, order.tool_parser),
-        reasoning_parser=await _parser(plugins, REASONING_PARSER, order.reasoning_parser),
+        tool_parser=await parser_of(plugins, TOOL_PARSER, order.tool_parser),
+        reasoning_parser=await parser_of(plugins, REASONING_PARSER, order.reasoning_parser),
         family=family,
     )
     check_parsers(model)
@@ -161,7 +174,8 @@ async def load(order: ModelOrder, located: Located, plugins: PluginSet) -> Serve
     return model
 
 
-async def _parser(plugins: PluginSet, kind: Kind, named: str | None) -> ParserName | None:
+async def parser_of(plugins: PluginSet, kind: Kind, named: str | None) -> ParserName | None:
+    """The parser that a flag or label names, loaded in a thread where it is a plug-in. Raises ConfigError."""
     return None if named is None else await trio.to_thread.run_sync(plugins.parser, kind, named)
 
 

@@ -157,7 +157,7 @@ class GenerationMetrics(RequestObserver):
         started: when it came.
         failure: what it failed with, an error's code; "" while it has not.
         first_at, ttft_s: when the first output came, and how long after the request; None before.
-        duration_s, ended_at, usage, worker_urls: set at the end.
+        duration_s, ended_at, usage, engines: set at the end.
     """
 
     __slots__ = (
@@ -172,17 +172,17 @@ class GenerationMetrics(RequestObserver):
         "_series",
         "duration_s",
         "ended_at",
+        "engines",
         "failure",
         "first_at",
         "started",
         "ttft_s",
         "usage",
-        "worker_urls",
     )
     duration_s: float
     ended_at: float
     usage: Usage
-    worker_urls: Collection[str]
+    engines: Collection[tuple[str, int]]
 
     def __init__(self, series: EndpointSeries, started: float) -> None:
         self._series = series
@@ -269,7 +269,8 @@ class GenerationMetrics(RequestObserver):
         """See `RequestObserver`."""
         series = self._series
         series.ended(self)
-        self.duration_s, self.ended_at, self.usage, self.worker_urls = now - self.started, now, usage, worker_urls
+        self.duration_s, self.ended_at = now - self.started, now
+        self.usage, self.engines = usage, generation.answer.engines
         series.duration.observe(self.duration_s)
         self._count(usage)
         if self.first_at is None:

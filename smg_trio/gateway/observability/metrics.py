@@ -8,7 +8,7 @@ registered, route templates, codes), never a client's, so the number of series i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.observability.usage_log import UsageLog
     from smg_trio.gateway.request_body.incoming import BodyMemory
+    from smg_trio.gateway.security.certificates import Certificate
     from smg_trio.http.statistics import ServerStatistics
     from smg_trio.pipeline.encoding_cache import EncodingCache
     from smg_trio.routing.admission import AdmissionQueue
@@ -113,6 +114,10 @@ class Metrics:
     def follow_server(self, statistics: Callable[[], ServerStatistics]) -> None:
         """Show the counts of the HTTP server, too."""
         self._process.server = statistics
+
+    def follow_certificates(self, certificates: Mapping[str, Certificate]) -> None:
+        """Show until when the listeners' certificates are valid, too."""
+        self._process.certificates = certificates
 
     async def watch_loop(self) -> None:
         """Measure once a second, until cancelled, how late the event loop does what is due."""

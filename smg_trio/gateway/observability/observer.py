@@ -32,7 +32,7 @@ class Generation(Protocol):
 
     @property
     def request_id(self) -> str:
-        """That of the HTTP request; empty for a turn of a WebSocket."""
+        """That of the HTTP request, or of the turn of a WebSocket."""
         ...
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ from smg_trio.gateway.observability.series import bound_text
 if TYPE_CHECKING:
     from smg_trio.gateway.observability.in_flight import InFlightGeneration
     from smg_trio.gateway.request_body.incoming import BodyMemory
+    from smg_trio.gateway.security.certificates import Certificate
     from smg_trio.http.statistics import ServerStatistics
 
 _AGES_S: Final = (0.0, 1.0, 10.0, 60.0, 300.0, 1800.0, inf)
@@ -27,12 +28,14 @@ class ProcessGauges(Collector):
 
     Attributes:
         server: asks the HTTP server for its counts; None while there is none.
+        certificates: in force, by listener.
         bodies: the memory of request bodies.
     """
 
     def __init__(self, bodies: BodyMemory) -> None:
         self.bodies = bodies
         self.server: Callable[[], ServerStatistics] | None = None
+        self.certificates: Mapping[str, Certificate] = {}
 
     def collect(self) -> Iterator[Metric]:
         """See `Collector`. To be called on the event loop."""
@@ -50,6 +53,20 @@ class ProcessGauges(Collector):
         yield GaugeMetricFamily("smg_http_request_body_limit_bytes", most, value=self.bodies.limit)
         if self.server is not None:
             yield from _connections(self.server())
+        if self.certificates:
+            yield _expiries(self.certificates)
+
+
+def _expiries(certificates: Mapping[str, Certificate]) -> Metric:
+    expiry = GaugeMetricFamily(
+        "smg_tls_certificate_expiry_timestamp_seconds",
+        "When the listener's certificate expires, in seconds since the epoch; of a chain, the one that does first.",
+        labels=("listener",),
+    )
+    for listener, certificate in certificates.items():
+        if certificate.validity is not None:
+            expiry.add_metric((listener,), certificate.validity.ends)
+    return expiry
 
 
 def _connections(seen: ServerStatistics) -> Iterator[Metric]:

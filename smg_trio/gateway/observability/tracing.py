@@ -33,6 +33,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from smg_trio import __version__
+from smg_trio.core.errors import ConfigError
 from smg_trio.gateway.observability.http_metrics import path_label
 from smg_trio.gateway.observability.observer import CLIENT_LEFT, CLIENT_LEFT_CODE, Generation, RequestObserver
 
@@ -113,13 +114,50 @@ class Tracing:
 
 
 def open_tracing(endpoint: str, scheme: str = "http") -> Tracing:
-    """Tracing to an OTLP collector over HTTP; `endpoint` as `--otlp-traces-endpoint` has it, `scheme` see `Tracing`."""
+    """Tracing to an OTLP collector; `endpoint` as `--otlp-traces-endpoint` has it, `scheme` see `Tracing`.
+
+    Raises ConfigError if gRPC is asked for and not installed.
+    """
+    exporter, shown = _grpc_exporter(endpoint) if uses_grpc(endpoint, os.environ) else _http_exporter(endpoint)
+    logger.info("traces go to %s", shown)
+    return Tracing(WatchedExporter(exporter, shown), scheme)
+
+
+def uses_grpc(endpoint: str, environment: Mapping[str, str]) -> bool:
+    """Whether to export over gRPC: the endpoint's scheme says so, or OpenTelemetry's variables do."""
+    if endpoint.startswith(("grpc://", "grpcs://")):
+        return True
+    names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    return next((environment[name] for name in names if environment.get(name)), "") == "grpc"
+
+
+def _http_exporter(endpoint: str) -> tuple[SpanExporter, str]:
     url = traces_url(endpoint)
     if f":{_GRPC_PORT}/" in url:
-        logger.warning("traces go to port %d, where collectors usually expect gRPC; this is OTLP over HTTP", _GRPC_PORT)
-    logger.info("traces go to %s", url)
+        logger.warning(
+            "traces go to port %d, where collectors usually expect gRPC; this is OTLP over HTTP "
+            "(--otlp-traces-endpoint grpc://HOST:%d for gRPC)", _GRPC_PORT, _GRPC_PORT,
+        )  # fmt: skip
     logging.getLogger(OTLPSpanExporter.__module__).setLevel(logging.CRITICAL)
-    return Tracing(WatchedExporter(OTLPSpanExporter(endpoint=url, timeout=EXPORT_LIMIT_S), url), scheme)
+    return OTLPSpanExporter(endpoint=url, timeout=EXPORT_LIMIT_S), url
+
+
+def _grpc_exporter(endpoint: str) -> tuple[SpanExporter, str]:
+    try:
+        # Imported here: gRPC is an extra of its own, and takes a while to load.
+        from opentelemetry.exporter.otlp.proto.grpc import exporter, trace_exporter
+    except ImportError as error:
+        raise ConfigError(
+            "--otlp-traces-endpoint",
+            f"OTLP over gRPC is not installed ({error}).",
+            "Install smg-trio[tracing-grpc], or name a collector that takes OTLP over HTTP (port 4318).",
+        ) from None
+    logging.getLogger(exporter.__name__).setLevel(logging.CRITICAL)
+    scheme, separator, rest = endpoint.partition("://")
+    target = (rest if separator else endpoint).partition("/")[0]
+    secure = separator != "" and scheme in ("grpcs", "https")
+    made = trace_exporter.OTLPSpanExporter(endpoint=target, insecure=not secure, timeout=EXPORT_LIMIT_S)
+    return made, f"{'grpcs' if secure else 'grpc'}://{target}"
 
 
 def traces_url(endpoint: str) -> str:

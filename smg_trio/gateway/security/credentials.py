@@ -10,7 +10,12 @@ from smg_trio.core.plugin_calls import PluginCalls
 from smg_trio.gateway.plugin_set import AuthPlugin, PluginSet
 from smg_trio.gateway.security.api_keys import ApiKeys, default_limits
 from smg_trio.gateway.security.authentication import Authentication
-from smg_trio.gateway.security.certificates import Certificate, certificate_files
+from smg_trio.gateway.security.certificates import (
+    Certificate,
+    certificate_files,
+    metrics_certificate_files,
+    watch_expiry,
+)
 from smg_trio.gateway.security.file_watcher import FileWatcher, WatchedFile
 from smg_trio.plugins.kinds import AUTH, JWT
 from smg_trio.settings.checks import uses_jwt
@@ -28,27 +33,45 @@ class Credentials:
     Attributes:
         keys: in force.
         certificate: None for plain HTTP.
-        files: reads keys and certificate again when they change.
+        metrics_certificate: of the metrics listener; None for plain HTTP.
+        files: reads keys and certificates again when they change.
         auth: looks at tokens that are no keys; None where nothing does.
         issuer_keys: of ``--auth jwt``, to be run if they are fetched.
     """
 
     keys: KeyRing
     certificate: Certificate | None
+    metrics_certificate: Certificate | None
     files: FileWatcher
     auth: Authentication | None = None
     issuer_keys: IssuerKeys | None = None
 
+    @property
+    def certificates(self) -> dict[str, Certificate]:
+        """Those there are, by listener."""
+        both = {"http": self.certificate, "metrics": self.metrics_certificate}
+        return {listener: certificate for listener, certificate in both.items() if certificate is not None}
+
+    async def watch_expiry(self) -> None:
+        """Warn of certificates that are about to expire; see `watch_expiry`."""
+        await watch_expiry(list(self.certificates.values()))
+
 
 async def open_credentials(settings: Settings, plugins: PluginSet) -> Credentials:
-    """Read keys and certificate. Raises ConfigError."""
+    """Read keys and certificates. Raises ConfigError."""
     keys = ApiKeys(settings)
     await keys.read()
     followed = [WatchedFile("API keys", [] if keys.file is None else [keys.file], keys.read)]
-    files = certificate_files(settings)
-    certificate = None if files is None else Certificate(files)
-    if certificate is not None:
-        followed.append(WatchedFile("TLS certificate", certificate.files.paths, certificate.read))
+    certificate, metrics_certificate = (
+        None if files is None else Certificate(files)
+        for files in (certificate_files(settings), metrics_certificate_files(settings))
+    )
+    for what, one in (
+        ("TLS certificate", certificate),
+        ("TLS certificate of the metrics listener", metrics_certificate),
+    ):
+        if one is not None:
+            followed.append(WatchedFile(what, one.files.paths, one.read))
     plugin, issuer_keys = plugins.auth, None
     if uses_jwt(settings):
         plugin, issuer_keys = _open_jwt(settings, plugins)
@@ -60,7 +83,7 @@ async def open_credentials(settings: Settings, plugins: PluginSet) -> Credential
     auth = None if plugin is None else Authentication(keys.ring, plugin, default_limits(settings))
     follower = FileWatcher(followed)
     await follower.read_first()
-    return Credentials(keys.ring, certificate, follower, auth, issuer_keys)
+    return Credentials(keys.ring, certificate, metrics_certificate, follower, auth, issuer_keys)
 
 
 def _open_jwt(settings: Settings, plugins: PluginSet) -> tuple[AuthPlugin, IssuerKeys]:

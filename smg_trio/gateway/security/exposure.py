@@ -19,8 +19,9 @@ def exposures(settings: Settings, keys: KeyRing) -> list[str]:
         found.append(f"HTTP without TLS on {settings.host} (--tls-cert-path FILE --tls-key-path FILE)")
     if is_everywhere(settings.host):
         found.append(f"HTTP on every interface, {settings.host} (--host 127.0.0.1)")
-    if not is_local(settings.prometheus_host):
-        found.append(f"metrics without a key on {settings.prometheus_host} (--prometheus-host 127.0.0.1)")
+    if not is_local(settings.prometheus_host) and settings.prometheus_tls_client_ca_path is None:
+        closing = "--prometheus-host 127.0.0.1, or --prometheus-tls-client-ca-path FILE"
+        found.append(f"metrics without a key on {settings.prometheus_host} ({closing})")
     if "*" in settings.cors_allowed_origins:
         found.append("web pages of any origin (--cors-allowed-origins https://your.site)")
     if "*" in settings.allowed_hosts and not keys.guards_models and is_local(settings.host):

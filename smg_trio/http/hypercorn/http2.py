@@ -7,6 +7,7 @@ What hypercorn 0.18 does, and what is done about it here:
 * After the GOAWAY it does not close the connection.
 * A client that leaves while the end of an answer waits for its flow control leaves that answer waiting permanently, and
   the connection with it.
+* It waits without a limit for a client that never opens its window, as an HTTP/1.1 client does that never reads.
 * A stream whose app has failed in mid-response is forgotten, and the client waits permanently.
 * A stream that is over while the client may still send on it stays open for the client, and what comes on it ends the
   connection with a KeyError.
@@ -26,9 +27,9 @@ import trio
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 from hypercorn.events import Closed, Event
-from hypercorn.protocol.events import Body, Request, StreamClosed
+from hypercorn.protocol.events import Body, Data, EndBody, EndData, Request, StreamClosed, Trailers
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h2 import H2Protocol, StreamBuffer
+from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, H2Protocol, StreamBuffer
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.protocol.ws_stream import WSStream
 from hypercorn.typing import ConnectionState
@@ -54,6 +55,7 @@ class OrderlyH2Protocol(H2Protocol):
         self._limits = limits
         self._progress = trio.Event()
         self._client_sends: set[int] = set()
+        self._blocked: dict[int, trio.CancelScope] = {}
 
     async def _create_stream(self, request: h2.events.RequestReceived) -> None:
         fields = without_offer(request.headers or [])
@@ -82,6 +84,9 @@ class OrderlyH2Protocol(H2Protocol):
 
     async def stream_send(self, event: StreamEvent) -> None:
         """A stream's way out; that it has closed is believed once its last frame has been sent."""
+        if self._may_block(event):
+            await self._send_within_limit(event)
+            return
         if not isinstance(event, StreamClosed):
             await super().stream_send(event)
             return
@@ -93,6 +98,36 @@ class OrderlyH2Protocol(H2Protocol):
         if self.idle and self.context.terminated.is_set():
             await self.send(Closed())
 
+    def _may_block(self, event: StreamEvent) -> bool:
+        """Whether the client's window may have to open before the event is on its way."""
+        buffer = self.stream_buffers.get(event.stream_id)
+        if buffer is None or not isinstance(event, (Body, Data, EndBody, EndData, Trailers)):
+            return False
+        added = len(event.data) if isinstance(event, (Body, Data)) else BUFFER_HIGH_WATER
+        return len(buffer.buffer) + added >= BUFFER_HIGH_WATER
+
+    async def _send_within_limit(self, event: StreamEvent) -> None:
+        """Send an event; a client that takes not one byte of its stream for too long has the stream reset."""
+        stream_id = event.stream_id
+        with trio.move_on_after(self._limits.write_timeout_s) as scope:
+            self._blocked[stream_id] = scope
+            await super().stream_send(event)
+        self._blocked.pop(stream_id, None)
+        if scope.cancelled_caught:
+            with suppress(ProtocolError):  # the client has reset the stream
+                self.connection.reset_stream(stream_id, ErrorCodes.CANCEL)
+            await self._flush()
+            await self._forget_unsent(stream_id)
+            await self._close_stream(stream_id)
+
+    async def _forget_unsent(self, stream_id: int) -> None:
+        """The sending task finds the stream closed, and forgets it."""
+        buffer = self.stream_buffers.get(stream_id)
+        if buffer is not None:
+            await buffer.close()
+            self.priority.unblock(stream_id)
+            await self.has_data.set()
+
     async def _abandon_unended(self, stream_id: int) -> None:
         """Tell the client of a stream whose app has ended before the response was complete."""
         buffer = self.stream_buffers.get(stream_id)
@@ -102,10 +137,7 @@ class OrderlyH2Protocol(H2Protocol):
         with suppress(ProtocolError):  # the client has reset the stream
             self.connection.reset_stream(stream_id, ErrorCodes.INTERNAL_ERROR)
         await self._flush()
-        # The sending task finds the stream closed, and forgets it.
-        await buffer.close()
-        self.priority.unblock(stream_id)
-        await self.has_data.set()
+        await self._forget_unsent(stream_id)
 
     async def _stop_client(self, stream_id: int) -> None:
         """Tell a client that still sends on a stream that is over (RFC 9113, 8.1)."""
@@ -150,7 +182,13 @@ class OrderlyH2Protocol(H2Protocol):
         return buffer is not None and buffer.complete and not self.closed
 
     async def _send_data(self, stream_id: int) -> None:
+        scope = self._blocked.get(stream_id)
+        unsent = 0 if scope is None else len(self.stream_buffers[stream_id].buffer)
         await super()._send_data(stream_id)
+        if scope is not None:
+            buffer = self.stream_buffers.get(stream_id)
+            if buffer is None or len(buffer.buffer) < unsent:
+                scope.deadline = trio.current_time() + self._limits.write_timeout_s
         self._note_progress()
 
     def _note_progress(self) -> None:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg_trio.core.events import Usage
-from smg_trio.gateway.dashboard.rates import RateMeter, TokenCount
+from smg_trio.gateway.dashboard.rates import RateMeter, TokenCount, TokenRate
 
 
-def count(answer: str, tokens_in: int, tokens_out: int, *urls: str, heard: bool = True) -> TokenCount:
-    return TokenCount(answer, urls or ("w",), Usage(tokens_in, tokens_out), heard)
+def count(answer: str, tokens_in: int, tokens_out: int, *engines: tuple[str, int], heard: bool = True) -> TokenCount:
+    return TokenCount(answer, engines or (("w", 0),), Usage(tokens_in, tokens_out), heard)
 
 
 def test_the_first_look_knows_no_rates() -> None:
@@ -24,7 +24,7 @@ def test_a_rate_is_what_was_added_over_the_time_between() -> None:
     rates = meter.look(12.0, [count("a", 10, 70), count("b", 30, 4)], [])
     assert rates is not None
     assert (rates.total.input, rates.total.output) == (15.0, 12.0)
-    assert rates.by_worker["w"] == rates.total
+    assert rates.of_worker("w") == rates.of_engine("w", 0) == rates.total
     assert rates.finished == 0
 
 
@@ -46,14 +46,17 @@ def test_a_prompt_counts_once_the_engine_has_been_heard() -> None:
     assert (waiting.total.input, heard.total.input) == (0.0, 100.0)
 
 
-def test_workers_of_one_answer_share_alike_and_none_means_no_worker() -> None:
+def test_engines_of_one_answer_share_alike_and_none_means_no_engine() -> None:
     meter = RateMeter()
     meter.look(0.0, [], [])
     nowhere = TokenCount("x", (), Usage(4, 4), True)
-    rates = meter.look(1.0, [count("a", 0, 10, "v", "w"), nowhere], [])
+    rates = meter.look(1.0, [count("a", 0, 15, ("v", 0), ("w", 0), ("w", 3)), nowhere], [])
     assert rates is not None
-    assert {url: rate.output for url, rate in rates.by_worker.items()} == {"v": 5.0, "w": 5.0}
-    assert rates.total.output == 14
+    made = {engine: rate.output for engine, rate in rates.by_engine.items()}
+    assert made == {("v", 0): 5.0, ("w", 0): 5.0, ("w", 3): 5.0}
+    assert rates.of_worker("w").output == 10
+    assert rates.of_engine("w", 1) == TokenRate()
+    assert rates.total.output == 19
 
 
 def test_a_look_at_the_same_moment_knows_no_rates() -> None:

@@ -71,7 +71,7 @@ def test_a_snapshot_is_json_without_the_workers_keys() -> None:
 
 
 def test_rates_are_given_to_their_workers_and_idle_ones_have_zero() -> None:
-    rates = Rates(TokenRate(1, 2), {"ipc:///other": TokenRate(1, 2)}, 0.5)
+    rates = Rates(TokenRate(1, 2), {("ipc:///other", 0): TokenRate(1, 2)}, 0.5)
     value = snapshot_value(SEEN, rates, sequence=1, interval_s=1.0)
     assert value["workers"][0]["tokens_per_s"] == {"input": 0, "output": 0}
     assert value["rates"] == {"input_tokens_per_s": 1, "output_tokens_per_s": 2, "answers_per_s": 0.5}

@@ -19,6 +19,7 @@ def _answer() -> Any:
         finish_reasons=["stop"],
         prompt_tokens=10,
         worker_urls=set(),
+        engines=set(),
     )
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import trio
+from trio_websocket import WebSocketConnection, open_websocket_url
 
 from smg_trio.core.errors import EngineDead
 from smg_trio.core.events import Usage
 from smg_trio.gateway.observability.access_log import AccessLog
-from tests.e2e.harness import ENDLESS, HELLO, HI, MODEL, PATIENCE_S, Bench, open_gateway
+from tests.e2e.harness import ENDLESS, HELLO, HI, MODEL, PATIENCE_S, SLOW, Bench, open_gateway
 from tests.gateway.conftest import SetUp
 from tests.gateway.observability.generations import ObservedGeneration
 from tests.waiting import until
@@ -79,6 +80,59 @@ async def test_every_answer_has_one_line_streamed_or_not(tmp_path: Path, set_up:
                 assert line["worker"] == bench.urls[0]
                 assert line["request_id"] == answer.headers["x-request-id"]
         assert len(access_lines(out)) == expected
+
+
+async def test_each_turn_of_a_websocket_has_a_line_and_so_has_the_connection(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, ENDLESS, engine=SLOW) as bench:
+        url = f"ws://127.0.0.1:{bench.port}/v1/responses"
+        async with open_websocket_url(url, extra_headers=[(b"x-request-id", b"mine")]) as socket:
+            await take_turn(socket, "response.incomplete", input="hi", max_output_tokens=3)
+            await take_turn(socket, "error", input="hi", temperature=-1)
+            await take_turn(socket, "response.completed", input="hi", generate=False)
+            await take_turn(socket, "response.output_text.delta", input="hi")
+            await take_turn(socket, "error", type="response.cancel")
+            await take_turn(socket, "response.output_text.delta", input="hi")
+            bench.engine.die()
+            await next_event(socket, "response.failed")
+        lines = await wait_lines(out, 6)
+    *turns, connection = lines
+    shown = [(one["status"], one.get("error", ""), one["client_left"]) for one in turns]
+    assert shown == [
+        (200, "", False),
+        (400, "invalid_value", False),
+        (200, "", False),
+        (200, "", True),
+        (200, "engine_dead", False),
+    ]
+    assert {(one["method"], one["route"]) for one in lines} == {("WEBSOCKET", "/v1/responses")}
+    assert set(turns[0]) == ANSWER
+    assert (turns[0]["completion_tokens"], turns[0]["streaming"], turns[0]["worker"]) == (3, True, bench.urls[0])
+    assert set(turns[2]) == ALWAYS
+    assert (connection["status"], connection["request_id"]) == (101, "mine")
+    assert len({one["request_id"] for one in lines}) == 6
+
+
+async def test_a_watcher_of_the_live_page_has_a_line(tmp_path: Path, set_up: SetUp) -> None:
+    out = set_up(as_json=True)
+    async with open_gateway(tmp_path, HELLO, connect=False) as bench:
+        async with open_websocket_url(f"ws://127.0.0.1:{bench.port}/dashboard/feed") as socket:
+            await socket.get_message()
+            assert not access_lines(out)
+        (line,) = await wait_lines(out, 1)
+    assert (line["method"], line["route"], line["status"]) == ("WEBSOCKET", "/dashboard/feed", 101)
+
+
+async def take_turn(socket: WebSocketConnection, until: str, **fields: Any) -> None:
+    """Begin a turn, and read its events up to one of that type."""
+    await socket.send_message(json.dumps({"type": "response.create"} | fields))
+    await next_event(socket, until)
+
+
+async def next_event(socket: WebSocketConnection, kind: str) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while json.loads(await socket.get_message())["type"] != kind:
+            pass
 
 
 async def test_a_request_id_cannot_forge_fields_of_its_line(tmp_path: Path, set_up: SetUp) -> None:

@@ -5,9 +5,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from smg_trio.core.errors import ConfigError
-from smg_trio.gateway.security.certificates import Certificate, CertificateFiles, certificate_files, load_context
+from smg_trio.gateway.security.certificates import (
+    Certificate,
+    CertificateFiles,
+    certificate_files,
+    load_context,
+    metrics_certificate_files,
+    watch_expiry,
+)
+from smg_trio.gateway.security.validity import Validity
 from smg_trio.settings.settings import Settings
 from tests.certificates import Authority
 
@@ -27,6 +37,11 @@ def test_settings_name_the_files_or_none(authority: Authority) -> None:
     files = certificate_files(settings)
     assert files is not None
     assert files.paths == [authority.cert, authority.key, authority.ca]
+    assert metrics_certificate_files(settings) is None
+    metrics = metrics_certificate_files(Settings(**authority.metrics_settings))
+    assert metrics is not None
+    assert metrics.paths == [authority.cert, authority.key]
+    assert metrics.flags == "--prometheus-tls-"
 
 
 def test_old_versions_of_tls_are_not_spoken(authority: Authority) -> None:
@@ -80,3 +95,39 @@ async def test_what_cannot_be_read_leaves_the_context_in_force(authority: Author
     authority.issue()
     await certificate.read()
     assert certificate.context() is not first
+
+
+YEAR = Validity(0.0, 365 * 86400.0)
+WEEK = Validity(0.0, 7 * 86400.0)
+
+
+@pytest.mark.parametrize(
+    ("validity", "days_left", "words"),
+    [
+        (YEAR, 15, None),
+        (YEAR, 13.9, "expires in 14 days (1971-01-01 00:00 UTC)"),
+        (YEAR, 1.5, "expires in 36 hours"),
+        (YEAR, -0.1, "has expired (1971-01-01 00:00 UTC): clients refuse it"),
+        (WEEK, 6.9, None),
+        (WEEK, 1.7, "expires in 41 hours"),
+    ],
+)
+def test_the_log_says_what_is_about_to_expire(
+    authority: Authority, caplog: pytest.LogCaptureFixture, validity: Validity, days_left: float, words: str | None
+) -> None:
+    certificate = Certificate(files_of(authority), lambda: validity.ends - days_left * 86400)
+    certificate.validity = validity
+    certificate.warn_of_expiry()
+    assert [record.getMessage() for record in caplog.records] == ([] if words is None else [caplog.messages[0]])
+    assert words is None or words in caplog.text
+
+
+async def test_it_is_said_again_once_a_day(
+    authority: Authority, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    await watch_expiry([])
+    certificate = Certificate(files_of(authority), lambda: WEEK.ends - 3600)
+    certificate.validity = WEEK
+    with trio.move_on_after(3.5 * 86400):
+        await watch_expiry([certificate])
+    assert len(caplog.records) == 4

@@ -58,6 +58,10 @@ async def test_each_door_is_said_with_the_flag_that_closes_it(changed: dict[str,
     assert f"({flag} " in door
 
 
+async def test_metrics_for_known_scrapers_alone_are_closed() -> None:
+    assert not await doors_of(**(CLOSED | {"prometheus_host": "0.0.0.0", "prometheus_tls_client_ca_path": "ca.pem"}))
+
+
 async def test_any_host_name_is_a_door_only_where_names_are_looked_at() -> None:
     changed = {"allowed_hosts": ("*",)}
     assert await doors_of(**(CLOSED | changed)) == []

@@ -81,8 +81,9 @@ function updateWorkerRow(row, item) {
   row.classList.toggle("no-ranks", !ranks.length);
   cells.meter.element.hidden = !ranks.length;
   if (ranks.length) cells.meter.show(Math.max(...ranks.map((one) => one.token_usage)));
-  setText(cells.input, rank ? "" : rate(worker.tokens_per_s?.input));
-  setText(cells.output, rank ? "" : rate(worker.tokens_per_s?.output));
+  const perSecond = (rank ?? worker).tokens_per_s;
+  setText(cells.input, rate(perSecond?.input));
+  setText(cells.output, rate(perSecond?.output));
   if (!rank) {
     row.drainButton.hidden = state === "draining" || !ranks.length;
     row.drainButton.setAttribute("aria-label", `Drain ${worker.url}`);
