@@ -72,7 +72,7 @@ def observed_value(seen: Observation, rates: Rates | None) -> dict[str, Any]:
         if rates is None
         else [
             [rates.total.input, rates.total.output, rates.finished],
-            {url: [rate.input, rate.output] for url, rate in rates.by_worker.items()},
+            [[url, rank, rate.input, rate.output] for (url, rank), rate in rates.by_engine.items()],
         ],
     }
 
@@ -147,13 +147,13 @@ def _admission(own: AdmissionStatistics, fronts: list[AdmissionStatistics]) -> A
 def _rates(values: list[Any]) -> Rates | None:
     if not values:
         return None
-    total, by_worker, finished = TokenRate(), dict[str, TokenRate](), 0.0
-    for (tokens_in, tokens_out, answers), workers in values:
+    total, by_engine, finished = TokenRate(), dict[tuple[str, int], TokenRate](), 0.0
+    for (tokens_in, tokens_out, answers), engines in values:
         total.add(tokens_in, tokens_out)
         finished += answers
-        for url, (worker_in, worker_out) in workers.items():
-            by_worker.setdefault(url, TokenRate()).add(worker_in, worker_out)
-    return Rates(total, by_worker, finished)
+        for url, rank, engine_in, engine_out in engines:
+            by_engine.setdefault((url, rank), TokenRate()).add(engine_in, engine_out)
+    return Rates(total, by_engine, finished)
 
 
 class FrontFeed(LiveFeed):

@@ -15,14 +15,13 @@ import trio
 
 from smg_trio.core.errors import (
     ConfigError,
-    Conflict,
     EngineDead,
     NoReadyWorker,
     NotFound,
     SmgError,
     UnsupportedFeature,
 )
-from smg_trio.core.workers import PendingWorker, RetryOverrides, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.roster import Entry, Roster
@@ -114,7 +113,7 @@ class Registry:
         entries, entry = self._roster.entries, Entry(worker, self._rules)
         try:
             await self._wait_closed(worker)
-            self._refuse_collision(worker)
+            self._roster.refuse_collision(worker)
             entries[spec.worker_id] = entry
             self._applications.close(spec.worker_id)
             await self._nursery.start(self._run_worker, entry)
@@ -162,18 +161,6 @@ class Registry:
         for entry in list(self._closing):
             if entry.worker.spec.url == url:
                 await entry.ended.wait()
-
-    def _refuse_collision(self, worker: Worker) -> None:
-        for entry in self._roster.entries.values():
-            other = entry.worker
-            if other.spec.url == worker.spec.url:
-                raise url_taken(worker.spec.url, other.spec.worker_id)
-            if other.addresses.handshake == worker.addresses.handshake:
-                raise Conflict(
-                    f"ZMQ worker {worker.spec.url} would bind handshake address {worker.addresses.handshake}, already "
-                    f"claimed by worker {other.spec.url}: the derived port is a hash of the ipc path, so rename this "
-                    "worker's ipc path or set zmq_handshake_address to a free tcp:// address"
-                )
 
     def apply(self, application: PendingWorker, make_spec: MakeSpec) -> None:
         """Add a worker in the background, visible as pending from now on.
@@ -481,13 +468,8 @@ class Registry:
         return frozenset(forms)
 
     def retry_schedule(self, worker_ids: Collection[str]) -> RetrySchedule:
-        """What is done after these workers have failed a request; of several, the one of the fewest attempts.
-
-        A worker that is gone counts as one without settings of its own.
-        """
-        found = [self._roster.entries[one].retry for one in worker_ids if one in self._roster.entries]
-        schedules = found or [self._rules.retry_of(RetryOverrides())]
-        return min(schedules, key=lambda schedule: schedule.max_attempts)
+        """See `Roster.retry_schedule`."""
+        return self._roster.retry_schedule(worker_ids)
 
     def load(self, worker_id: str) -> int:
         """Open leases on the worker, of all processes; 0 if there is no such worker."""
