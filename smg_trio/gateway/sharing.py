@@ -71,8 +71,8 @@ class Sharing:
         """
         raise NotImplementedError
 
-    async def adapters_changed(self) -> None:
-        """Return when an adapter that was loaded or unloaded is so for every client."""
+    async def models_changed(self) -> None:
+        """Return when a model or an adapter that was changed, loaded or unloaded is so for every client."""
 
     async def exposition(self, own: bytes) -> bytes:
         """All metrics of the gateway as Prometheus text; `own`: those of this process."""

@@ -182,6 +182,7 @@ class Gateway:
         """A model that came with a worker goes with its last one."""
         if model_id != self.own_model:
             self.loads.cancel(model_id)
+            self.model_changes.forget(model_id)
             self.catalog.remove(model_id)
             self.metrics.forget_model(model_id)
 

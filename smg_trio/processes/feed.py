@@ -72,7 +72,7 @@ def observed_value(seen: Observation, rates: Rates | None) -> dict[str, Any]:
         if rates is None
         else [
             [rates.total.input, rates.total.output, rates.finished],
-            [[*engine, rate.input, rate.output] for engine, rate in rates.by_engine.items()],
+            [[url, rank, rate.input, rate.output] for (url, rank), rate in rates.by_engine.items()],
         ],
     }
 

@@ -167,10 +167,11 @@ class Keeper(Role):
             for model in gateway.catalog.adapters()
             if model.lora is not None
         ]
-        return {"generation": self._generation, "workers": workers, "adapters": adapters}
+        models = gateway.model_changes.in_force
+        return {"generation": self._generation, "workers": workers, "models": models, "adapters": adapters}
 
     def _changed(self) -> None:
-        """Workers or adapters are others than before: tell every front."""
+        """Workers, models or adapters are others than before: tell every front."""
         self._generation += 1
         now = {worker.spec.worker_id for worker in self.gateway.registry.workers()}
         self._gone += [(self._generation, worker_id) for worker_id in self._known - now]
@@ -192,8 +193,8 @@ class Keeper(Role):
             if worker_id not in self._known:
                 self._slots.give_back(worker_id)
 
-    async def adapters_changed(self) -> None:
-        """See `Sharing.adapters_changed`."""
+    async def models_changed(self) -> None:
+        """See `Sharing.models_changed`."""
         self._changed()
         wanted = self._generation
         with trio.move_on_after(_CONFIRM_LIMIT_S):

@@ -27,7 +27,7 @@ class GatewayState:
     """
 
     def __init__(self) -> None:
-        self.value: dict[str, Any] = {"generation": -1, "workers": [], "adapters": []}
+        self.value: dict[str, Any] = {"generation": -1, "workers": [], "models": {}, "adapters": []}
         self.slots: dict[str, int] = {}
         self._news = trio.Event()
 
@@ -69,6 +69,11 @@ class Reconciler:
                     self._gateway.registry.stop_using(worker_id)
             except SmgError as error:
                 logger.warning("worker %s cannot be served: %s", one["spec"]["url"], error.message)
+        for model_id, labels in value["models"].items():
+            try:
+                await self._gateway.model_changes.follow(model_id, labels)
+            except SmgError as error:
+                logger.warning("model %s cannot be changed: %s", model_id, error.message)
         self._have_adapters(value["adapters"])
         return int(value["generation"])
 

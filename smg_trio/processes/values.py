@@ -9,7 +9,7 @@ from typing import Any
 from smg_trio.core.conversations import StoredConversation, StoredResponse
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.requests import LoraAdapter
-from smg_trio.core.workers import BreakerOverrides, HealthOverrides, OverloadOverrides, WorkerSpec
+from smg_trio.core.workers import BreakerOverrides, HealthOverrides, OverloadOverrides, RetryOverrides, WorkerSpec
 from smg_trio.settings.settings import Settings, options
 
 
@@ -40,6 +40,7 @@ def spec_of_value(value: dict[str, Any]) -> WorkerSpec:
             "health": HealthOverrides(**value["health"]),
             "overload": OverloadOverrides(**value["overload"]),
             "breaker": BreakerOverrides(**value["breaker"]),
+            "retry": RetryOverrides(**value["retry"]),
         }
     )
 

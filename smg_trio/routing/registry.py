@@ -21,8 +21,7 @@ from smg_trio.core.errors import (
     SmgError,
     UnsupportedFeature,
 )
-from smg_trio.core.workers import PendingWorker, RetryOverrides, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
-from smg_trio.routing.collisions import refuse_collision
+from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.roster import Entry, Roster
@@ -114,7 +113,7 @@ class Registry:
         entries, entry = self._roster.entries, Entry(worker, self._rules)
         try:
             await self._wait_closed(worker)
-            refuse_collision(worker, [entry.worker for entry in self._roster.entries.values()])
+            self._roster.refuse_collision(worker)
             entries[spec.worker_id] = entry
             self._applications.close(spec.worker_id)
             await self._nursery.start(self._run_worker, entry)
@@ -469,13 +468,8 @@ class Registry:
         return frozenset(forms)
 
     def retry_schedule(self, worker_ids: Collection[str]) -> RetrySchedule:
-        """What is done after these workers have failed a request; of several, the one of the fewest attempts.
-
-        A worker that is gone counts as one without settings of its own.
-        """
-        found = [self._roster.entries[one].retry for one in worker_ids if one in self._roster.entries]
-        schedules = found or [self._rules.retry_of(RetryOverrides())]
-        return min(schedules, key=lambda schedule: schedule.max_attempts)
+        """See `Roster.retry_schedule`."""
+        return self._roster.retry_schedule(worker_ids)
 
     def load(self, worker_id: str) -> int:
         """Open leases on the worker, of all processes; 0 if there is no such worker."""

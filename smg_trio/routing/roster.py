@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from smg_trio.core.errors import EngineFault, NoReadyWorker, PixelFormMissing
-from smg_trio.core.workers import WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.core.errors import Conflict, EngineFault, NoReadyWorker, PixelFormMissing
+from smg_trio.core.workers import RetryOverrides, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.breaker import Breaker, BreakerState, is_failure
 from smg_trio.routing.lease import Lease, Verdict
 from smg_trio.routing.lifecycle import Lifecycle
 from smg_trio.routing.overload import WorkersOverloaded
+from smg_trio.routing.pending_workers import url_taken
 
 if TYPE_CHECKING:
     from smg_trio.core.media import PixelForm
     from smg_trio.routing.policies import Policy, RoutingContext
+    from smg_trio.routing.retries import RetrySchedule
     from smg_trio.routing.rules import RoutingRules
     from smg_trio.worker.nursery import Worker
 
@@ -188,6 +190,19 @@ class Roster:
         self.shed = self.overload_fallbacks = 0
         self.probes = {True: 0, False: 0}
 
+    def refuse_collision(self, worker: Worker) -> None:
+        """Raises Conflict if another worker has the URL or the handshake address."""
+        for entry in self.entries.values():
+            other = entry.worker
+            if other.spec.url == worker.spec.url:
+                raise url_taken(worker.spec.url, other.spec.worker_id)
+            if other.addresses.handshake == worker.addresses.handshake:
+                raise Conflict(
+                    f"ZMQ worker {worker.spec.url} would bind handshake address {worker.addresses.handshake}, already "
+                    f"claimed by worker {other.spec.url}: the derived port is a hash of the ipc path, so rename this "
+                    "worker's ipc path or set zmq_handshake_address to a free tcp:// address"
+                )
+
     def of_model(self, model: str) -> list[Entry]:
         """The entries that serve the model."""
         return [entry for entry in self.entries.values() if entry.worker.spec.model_id == model]
@@ -222,6 +237,15 @@ class Roster:
             return able[0]
         chosen = self.policy.choose([entry.worker for entry in able], context, now)
         return self.entries[chosen.spec.worker_id]
+
+    def retry_schedule(self, worker_ids: Collection[str]) -> RetrySchedule:
+        """What is done after these workers have failed a request; of several, the one of the fewest attempts.
+
+        A worker that is gone counts as one without settings of its own.
+        """
+        found = [self.entries[one].retry for one in worker_ids if one in self.entries]
+        schedules = found or [self._rules.retry_of(RetryOverrides())]
+        return min(schedules, key=lambda schedule: schedule.max_attempts)
 
     def _spare_overloaded(self, model: str, able: list[Entry]) -> list[Entry]:
         spared = [entry for entry in able if not entry.overloaded()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -129,8 +130,16 @@ async def _workers(bench: Bench, one: httpx.AsyncClient, two: httpx.AsyncClient)
 
     for http in (one, two):
         assert (await seen(http))["url"] == url
-    assert (await two.patch(f"/workers/{worker_id}", json={"priority": 7})).status_code == 202
+    moved = bench.model.directory.with_name("moved")
+    shutil.copytree(bench.model.directory, moved)
+    patch = {"priority": 7, "resilience": {"max_retries": 2}, "labels": {"model_path": str(moved)}}
+    assert (await two.patch(f"/workers/{worker_id}", json=patch)).status_code == 202
     assert (await seen(one))["priority"] == 7
+    assert (await seen(one))["resilience"] == {"max_retries": 2}
+    for http in (one, two):
+        [card] = (await http.get("/v1/models")).json()["data"]
+        assert card["root"] == str(moved)
+        assert (await http.post("/v1/chat/completions", json=CHAT)).status_code == 200
     refused = await two.post("/workers", json={"url": url, "model_id": MODEL, "runtime_type": "vllm"})
     assert refused.status_code == 409
     assert refused.headers["x-request-id"]

@@ -144,7 +144,7 @@ async def load_lora_adapter(gateway: Gateway, request: Request) -> Response:
         raise UnsupportedFeature("'is_3d_lora_weight' is not supported.", param="is_3d_lora_weight")
     assert asked.path is not None, "an adapter that is loaded has a path"
     await gateway.adapters.load(asked.name, asked.path, base_model=asked.base_model, replace=asked.load_inplace)
-    await gateway.sharing.adapters_changed()
+    await gateway.sharing.models_changed()
     return text_response(lora_text(asked.name, loaded=True))
 
 
@@ -152,7 +152,7 @@ async def unload_lora_adapter(gateway: Gateway, request: Request) -> Response:
     """Remove a LoRA adapter from the models and the engines."""
     asked = await gateway.parse_body(request, parse_unload_lora)
     await gateway.adapters.unload(asked.name)
-    await gateway.sharing.adapters_changed()
+    await gateway.sharing.models_changed()
     return text_response(lora_text(asked.name, loaded=False))
 
 

@@ -113,10 +113,13 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
     _warn_of_runtime(gateway, body)
     # A worker that serves goes on with what it has until its new model is there.
     spec = await _make_spec(gateway, body, worker_id, wait=True)
+    changed = False
     if spec.model_id == current.spec.model_id:
-        await gateway.model_changes.apply(worker_id, spec.labels, merge=False)
+        changed = await gateway.model_changes.apply(worker_id, spec.labels, merge=False)
         spec = replace(spec, vocab_size=gateway.registry.get(worker_id).spec.vocab_size)
     await gateway.registry.replace(spec)
+    if changed:
+        await gateway.sharing.models_changed()
     return _json(accepted_value(worker_id, "update"), 202)
 
 
@@ -125,12 +128,15 @@ async def change_worker(gateway: Gateway, request: Request) -> Response:
     worker_id = parse_worker_id(request.path_parameters["worker_id"])
     spec = gateway.registry.get(worker_id).spec
     patch = await gateway.parse_body(request, parse_worker_patch)
+    changed = False
     if patch.labels:
         check_same_model(spec, patch.labels)
         known = [await _parsers(gateway, patch.labels, label) for label in PARSER_LABELS]
         check_parser_labels(spec.url, patch.labels, spec.model_id, *known)
-        await gateway.model_changes.apply(worker_id, patch.labels, merge=True)
+        changed = await gateway.model_changes.apply(worker_id, patch.labels, merge=True)
     gateway.registry.update(worker_id, patch)
+    if changed:
+        await gateway.sharing.models_changed()
     return _json(accepted_value(worker_id, "update"), 202)
 
 
