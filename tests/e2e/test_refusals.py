@@ -260,7 +260,7 @@ async def test_what_the_server_refuses_before_there_is_a_request_is_complete(
             ("metrics of evil", 403, "host_not_allowed", metrics, b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
             ("a host of evil", 403, "host_not_allowed", dial, b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
         ):  # fmt: skip
-            way = Way(name, status, code, label="unmatched")
+            way = Way(name, status, code, label="/metrics" if b"/metrics" in request else "unmatched")
             before = await count_of(bench, way)
             await check(bench, out, way, await answer_to(where, request), before)
 
