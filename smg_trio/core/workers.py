@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from smg_trio.core.engines import EngineCounts, EngineInfo, EngineLoad, EngineProtocol
+from smg_trio.core.http_addresses import is_http_url
 
 
 class WorkerState(StrEnum):
@@ -82,15 +83,15 @@ class WorkerSpec:
 
     Attributes:
         worker_id: unique in this gateway.
-        url: ``ipc://<path>``.
-        model_id: the name that clients ask for.
-        protocol: which wire its engines speak.
+        url: ``ipc://<path>``, or ``http://`` or ``https://`` of a server that has engines of its own.
+        model_id: the name that clients ask for. Empty for a worker behind HTTP that is to say itself what it serves.
+        protocol: which wire its engines speak; nothing to a worker behind HTTP.
         engine_count: number of engines (ranks) that dial in, >= 1.
         handshake_address: ``tcp://host:port`` to bind instead of the derived one.
         vocab_size: ids >= this are refused before the wire; None where the model does not say.
         labels: what the operator notes of it, model and parser names among it.
         priority, cost: shown, not used for routing.
-        api_key: kept for tools that ask for it; never shown.
+        api_key: what a worker behind HTTP is sent with every request; never shown.
     """
 
     worker_id: str
@@ -108,6 +109,11 @@ class WorkerSpec:
     overload: OverloadOverrides = field(default_factory=OverloadOverrides)
     breaker: BreakerOverrides = field(default_factory=BreakerOverrides)
     retry: RetryOverrides = field(default_factory=RetryOverrides)
+
+    @property
+    def over_http(self) -> bool:
+        """Whether it is a server behind HTTP rather than engines that dial in."""
+        return is_http_url(self.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +187,8 @@ class WorkerSnapshot:
 
     Attributes:
         refused: messages that were ignored so far, by socket: ``handshake``, ``input``, ``output``.
+        models: what a worker behind HTTP serves; empty for one with engines, which serves the spec's.
+        runtime: what a worker behind HTTP is; empty for one with engines, where the spec says it.
     """
 
     spec: WorkerSpec
@@ -192,3 +200,10 @@ class WorkerSnapshot:
     ranks: tuple[RankSnapshot, ...]
     handshake_address: str
     refused: Mapping[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    runtime: str = ""
+
+    @property
+    def model_id(self) -> str:
+        """The model it serves, or the first of several; empty while a worker behind HTTP has not said."""
+        return self.spec.model_id or (self.models[0] if self.models else "")
