@@ -32,6 +32,7 @@ from smg_trio.api.parameters.fields import (
 )
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import ConfigError, InvalidRequest
+from smg_trio.core.http_addresses import is_http_url
 from smg_trio.core.workers import (
     BreakerOverrides,
     HealthOverrides,
@@ -172,8 +173,11 @@ def worker_spec(
         vocab_size: of the model's tokenizer.
         tool_parsers, reasoning_parsers: names that labels may use; None leaves them unchecked.
 
-    Raises InvalidRequest with the reference's text for what no ZMQ worker can be.
+    Raises InvalidRequest with the reference's text for what no ZMQ worker can be; with words of its own for what no
+    worker behind HTTP can be.
     """
+    if is_http_url(body.url):
+        return _http_spec(body, worker_id)
     model = body.model_id or model_id
     if not model:
         raise InvalidRequest(
@@ -201,8 +205,34 @@ def worker_spec(
     )
 
 
+def _http_spec(body: WorkerBody, worker_id: str) -> WorkerSpec:
+    """A worker behind HTTP: without a model of its own it says itself what it serves."""
+    if body.worker_type != "regular":
+        raise InvalidRequest(
+            f"HTTP worker {body.url} cannot serve worker type {body.worker_type}: encode/prefill/decode disaggregation "
+            "over HTTP is not supported; leave worker_type out"
+        )
+    for name, given in (("zmq_handshake_address", body.handshake_address), ("dp_size", body.engine_count > 1)):
+        if given:
+            raise InvalidRequest(f"HTTP worker {body.url} takes no {name}: its engines are its server's matter")
+    return WorkerSpec(
+        worker_id=worker_id,
+        url=body.url,
+        model_id=body.model_id or "",
+        labels=body.labels,
+        priority=body.priority,
+        cost=body.cost,
+        api_key=body.api_key,
+        health=body.health,
+        overload=body.overload,
+        breaker=body.breaker,
+    )
+
+
 def runtime_warning(body: WorkerBody, default_protocol: EngineProtocol | None) -> str:
     """What to log about a body whose engine protocol is a guess; empty if it is not."""
+    if is_http_url(body.url):
+        return ""
     if body.runtime_type is not None or default_protocol is not None:
         return ""
     return (

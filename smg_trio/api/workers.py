@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from smg_trio.api.worker_specs import BREAKER_NAMES, RETRY_NAMES
+from smg_trio.core.http_addresses import is_http_url
 from smg_trio.core.workers import PendingWorker, RankSnapshot, WorkerSnapshot, WorkerState
 
 
@@ -15,12 +16,14 @@ def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
     spec = snapshot.spec
     value: dict[str, Any] = {
         "id": spec.worker_id,
-        "model_id": spec.model_id,
+        "model_id": snapshot.model_id,
         "url": spec.url,
-        "models": [{"id": spec.model_id, "model_type": ["chat", "completions"]}],
+        "models": [
+            {"id": name, "model_type": ["chat", "completions"]} for name in snapshot.models or (snapshot.model_id,)
+        ],
         "worker_type": "regular",
-        "connection_mode": "zmq",
-        "runtime_type": spec.protocol.value,
+        "connection_mode": "http" if spec.over_http else "zmq",
+        "runtime_type": snapshot.runtime or spec.protocol.value,
         "zmq_handshake_address": snapshot.handshake_address,
         "labels": dict(spec.labels),
         "priority": spec.priority,
@@ -32,6 +35,8 @@ def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
         "http2": False,
         "ranks": [_rank_value(rank) for rank in snapshot.ranks],
     }
+    if spec.over_http:
+        del value["zmq_handshake_address"], value["ranks"]
     for name, overrides in (("health", spec.health), ("overload", spec.overload)):
         given = {field: setting for field, setting in asdict(overrides).items() if setting is not None}
         if given:
@@ -60,7 +65,7 @@ def application_value(application: PendingWorker) -> dict[str, Any]:
         "model_id": application.model_id,
         "url": application.url,
         "worker_type": "regular",
-        "connection_mode": "zmq",
+        "connection_mode": "http" if is_http_url(application.url) else "zmq",
         "runtime_type": application.runtime_type,
         "is_healthy": False,
         "status": application.state.value,

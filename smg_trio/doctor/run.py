@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from smg_trio.core.http_addresses import is_http_url
 from smg_trio.doctor.engines import check_engines, check_lost_engines, handshake_port
 from smg_trio.doctor.environment import (
     check_engine_python,
@@ -102,7 +103,8 @@ def _settings_findings(launch: Launch) -> Iterator[Finding]:
 
 def _connections(settings: Settings) -> list[Finding]:
     """Sockets, ports, engines and the running gateway, of one look at the host."""
-    workers = {url: parse_worker_url(url, settings.zmq_handshake_address) for url in settings.worker_urls}
+    zmq_urls = [url for url in settings.worker_urls if not is_http_url(url)]
+    workers = {url: parse_worker_url(url, settings.zmq_handshake_address) for url in zmq_urls}
     host = read_host()
     findings, gateway = _sockets(workers, host)
     ports = list(wanted_ports(settings, list(workers.values())))

@@ -19,6 +19,7 @@ from smg_trio.gateway.http import Request, Response
 from smg_trio.gateway.observability.access_log import shown_path
 from smg_trio.gateway.observability.logs import shown
 from smg_trio.gateway.observability.observer import Observers, RequestObserver
+from smg_trio.gateway.relay.kinds import RELAYS
 from smg_trio.gateway.request_body.codings import UnsupportedContentEncoding, accepted_codings, coding_of
 from smg_trio.gateway.security.authentication import AuthUnavailable
 from smg_trio.gateway.security.key_ring import Access
@@ -154,7 +155,16 @@ async def _show_hooks(gateway: Gateway, request: Request) -> None:
 def _endpoint(gateway: Gateway, route: Route, request: Request) -> Awaitable[Response]:
     if route.managing and gateway.sharing.forwards:
         return gateway.sharing.forward(route.path, request)
+    if gateway.registry.http:
+        return _relayed_or_answered(gateway, route, request)
     return route.endpoint(gateway, request)
+
+
+async def _relayed_or_answered(gateway: Gateway, route: Route, request: Request) -> Response:
+    """Have a worker behind HTTP answer, if one is to, or the endpoint."""
+    relay = RELAYS.get((route.method, route.path))
+    relayed = None if relay is None else await relay(gateway, request)
+    return await route.endpoint(gateway, request) if relayed is None else relayed
 
 
 def _failed(gateway: Gateway, route: Route, request: Request, error: Exception) -> Response:

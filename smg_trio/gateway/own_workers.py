@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from smg_trio.core.engines import EngineProtocol
+from smg_trio.core.http_addresses import is_http_url
 from smg_trio.core.workers import WorkerSpec
+from smg_trio.routing.http_options import worker_api_key
 
 if TYPE_CHECKING:
     from smg_trio.gateway.state import Gateway
@@ -18,8 +20,9 @@ logger = logging.getLogger("smg_trio.gateway")
 async def add_own_workers(gateway: Gateway) -> None:
     """Start them. Raises ConfigError, Conflict."""
     settings = gateway.settings
+    zmq_urls = [url for url in settings.worker_urls if not is_http_url(url)]
     if settings.disable_health_check:
-        for url in settings.worker_urls:
+        for url in zmq_urls:
             logger.warning(
                 "Ignoring disabled health checks for ZMQ worker %s: the ZMQ probe is a local liveness check and the "
                 "only path that reconnects a restarted engine, so it stays enabled",
@@ -27,7 +30,8 @@ async def add_own_workers(gateway: Gateway) -> None:
             )
     if settings.policy == "cache_aware":
         logger.info("cache_aware: the ZMQ transport has no KV-event stream, so prefixes are counted as they are sent")
-    if not settings.worker_urls:
+    await _add_http_workers(gateway)
+    if not zmq_urls:
         return
     if settings.backend is None:
         logger.warning(
@@ -37,7 +41,7 @@ async def add_own_workers(gateway: Gateway) -> None:
     own = gateway.own_model
     assert own is not None, "check_settings has seen that workers have a model"
     known = gateway.catalog.awaited(own) is None
-    for url in settings.worker_urls:
+    for url in zmq_urls:
         await gateway.registry.add(
             WorkerSpec(
                 worker_id=str(uuid4()),
@@ -49,3 +53,13 @@ async def add_own_workers(gateway: Gateway) -> None:
                 vocab_size=gateway.catalog.find(own).text.vocab_size if known else None,
             )
         )
+
+
+async def _add_http_workers(gateway: Gateway) -> None:
+    """Those behind HTTP say themselves what they serve."""
+    settings = gateway.settings
+    key = worker_api_key(settings)
+    for url in filter(is_http_url, settings.worker_urls):
+        if settings.disable_health_check:
+            logger.warning("Ignoring disabled health checks for HTTP worker %s: they find its models", url)
+        await gateway.registry.add(WorkerSpec(worker_id=str(uuid4()), url=url, model_id="", api_key=key))

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from smg_trio.gateway.observability.observer import Generation, Observers, RequestObserver
+from smg_trio.gateway.observability.observer import Generation, ObservedAnswer, Observers, RequestObserver
 from smg_trio.gateway.security.key_ring import EVERYBODY, KeyHolder
 
 if TYPE_CHECKING:
     from smg_trio.core.events import Usage
     from smg_trio.gateway.observability.tracing import RequestTrace
     from smg_trio.gateway.security.key_limits import KeySlot
-    from smg_trio.pipeline.engine_requests import AnyAnswer
 
 
 class KeyUse(RequestObserver):
@@ -31,8 +30,10 @@ class KeyUse(RequestObserver):
 
     def generation_ended(self, generation: Generation, usage: Usage, worker_urls: Collection[str], now: float) -> None:
         """See `RequestObserver`."""
-        # A prompt that was never handed to an engine costs nothing.
-        self._slot.use(-usage.prompt_tokens if generation.phase == "queued" else usage.completion_tokens)
+        # A prompt that no engine was handed costs nothing; one that a worker behind HTTP has counted costs now.
+        charged = generation.answer.prompt_tokens
+        late = 0 if charged else usage.prompt_tokens
+        self._slot.use(-charged if generation.phase == "queued" else usage.completion_tokens + late)
         self._slot.close()
 
 
@@ -78,7 +79,7 @@ class RequestContext:
         self.slot = slot
         self.observer.add(KeyUse(slot))
 
-    def check_budget(self, answer: AnyAnswer) -> None:
+    def check_budget(self, answer: ObservedAnswer) -> None:
         """Raises BudgetExceeded if the answer may cost more tokens than the key's holder has in a minute."""
         if self.slot is not None:
             self.slot.check(answer.prompt_tokens, answer.asked_tokens)

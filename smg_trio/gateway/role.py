@@ -15,6 +15,7 @@ from smg_trio.gateway.own_workers import add_own_workers
 from smg_trio.gateway.sharing import Sharing
 from smg_trio.history import history_options, open_history
 from smg_trio.http.listener import open_listeners, serve
+from smg_trio.routing.http_options import http_worker_options
 from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of, timeouts_of
 
@@ -90,6 +91,7 @@ class Role(Sharing):
             timeouts_of(settings),
             rules_of(settings),
             pixel_form=pixel_form_of(settings),
+            http_options=http_worker_options(settings),
         )
 
     def feed(self, gateway: Gateway) -> LiveFeed:

@@ -26,7 +26,7 @@ from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S
 from smg_trio.gateway.observability.usage import UsageObserver
 from smg_trio.gateway.request_body.incoming import BodyMemory
-from smg_trio.gateway.response_ids import ResponseIds
+from smg_trio.gateway.response_ids import ResponseIds, ResponsePins
 from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.origins import OriginPolicy
@@ -96,6 +96,7 @@ class Gateway:
         adapters: LoRA adapters, which are models too.
         background: responses that no client waits for.
         response_ids: those of responses being generated.
+        pins: which worker behind HTTP keeps which response.
         in_flight: answers being generated now, streamed or not, oldest first.
         tool_runs: the scopes of responses that call tools.
         errors: what went wrong lately.
@@ -145,6 +146,7 @@ class Gateway:
         self.adapters = Adapters(catalog, registry)
         self.background = sharing.background()
         self.response_ids = ResponseIds()
+        self.pins = ResponsePins()
         encodings = EncodingCache(settings.tokenizer_cache_l1_max_memory)
         self.limits = _request_limits(settings)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)
@@ -298,7 +300,7 @@ class Gateway:
 
     def readiness(self) -> Readiness:
         """Whether requests would be served. Of a ready worker without a tokenizer the latter is the reason if not."""
-        workers = self.registry.workers()
+        workers = self.registry.all_workers()
         ready = [
             worker.spec.model_id
             for worker in workers

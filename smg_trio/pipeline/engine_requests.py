@@ -116,6 +116,7 @@ class EngineRequests(ABC, Generic[Held, Update]):
         "request_id",
     )
     pooled: ClassVar[bool] = False
+    usage_known: ClassVar[bool] = True
 
     def __init__(
         self, model_id: str, request_id: str, prompt_tokens: int, requests: int, media: AnswerMedia | None = None

@@ -22,18 +22,21 @@ from smg_trio.core.errors import (
     UnsupportedFeature,
 )
 from smg_trio.core.workers import PendingWorker, WorkerPatch, WorkerSnapshot, WorkerSpec, WorkerState
+from smg_trio.routing.http_choice import HttpChoice
 from smg_trio.routing.pending_workers import PendingWorkers, url_taken
 from smg_trio.routing.policies import LeastLoad, Policy, RoutingContext
 from smg_trio.routing.roster import Entry, Roster
 from smg_trio.routing.rules import RoutingRules, WorkerTimeouts
+from smg_trio.routing.worker_maker import WorkerMaker
 from smg_trio.worker.nursery import Worker
 
 if TYPE_CHECKING:
     from smg_trio.core.media import PixelForm
     from smg_trio.routing.breaker import BreakerStatistics
-    from smg_trio.routing.lease import Lease
+    from smg_trio.routing.lease import AnyWorker, Lease
     from smg_trio.routing.policies.base import PolicyStatistics
     from smg_trio.routing.retries import RetrySchedule
+    from smg_trio.upstream.http_worker import HttpWorkerOptions
     from smg_trio.worker.links import Transport
     from smg_trio.worker.siblings import Siblings
 
@@ -55,8 +58,10 @@ class Registry:
         rules: breaker, overload protection, health thresholds, draining.
         pixel_form: the form in which all engines take media; None to ask each of them.
         siblings: a worker's part in a gateway of several processes. May raise ConfigError.
+        http_options: of workers behind HTTP.
 
     Attributes:
+        http: the choice among these.
         not_added: called with the id of a worker that `siblings` was asked for, and that was refused after all.
         changed: called when there is another worker, one less, or one was told something else or changed its state.
         model_unused: called with a model's id when its last worker is gone, or was refused.
@@ -71,13 +76,12 @@ class Registry:
         *,
         pixel_form: PixelForm | None = None,
         siblings: Callable[[WorkerSpec], Siblings | None] = lambda spec: None,
+        http_options: HttpWorkerOptions | None = None,
     ) -> None:
-        self._siblings = siblings
-        self._transport = transport
-        self._pixel_form = pixel_form
-        self._timeouts = timeouts or WorkerTimeouts()
+        self._make = WorkerMaker(transport, timeouts or WorkerTimeouts(), pixel_form, siblings, http_options).make
         self._rules = rules or RoutingRules()
         self._roster = Roster(policy or LeastLoad(), self._rules)
+        self.http = HttpChoice(self._roster)
         self._applications = PendingWorkers()
         self._jobs: dict[str, trio.CancelScope] = {}
         self._closing: set[Entry] = set()
@@ -95,31 +99,24 @@ class Registry:
 
     # ---- coming ---------------------------------------------------------------------------------------
 
-    async def add(self, spec: WorkerSpec) -> Worker:
+    async def add(self, spec: WorkerSpec) -> AnyWorker:
         """Start a worker and return it once its sockets are bound (or binding has failed, which it goes on trying).
 
         Raises ConfigError for a malformed URL, Conflict if its URL or handshake address is taken.
         """
         assert self._nursery is not None, "the registry runs before workers are added"
-        worker = Worker(
-            spec,
-            self._transport,
-            siblings=self._siblings(spec),
-            silence_limit_s=self._timeouts.silence_limit_s,
-            send_limit_s=self._timeouts.send_limit_s,
-            handshake_limit_s=self._timeouts.handshake_limit_s,
-            pixel_form=self._pixel_form,
-        )
-        entries, entry = self._roster.entries, Entry(worker, self._rules)
+        worker = self._make(spec)
+        roster, entry = self._roster, Entry(worker, self._rules)
         try:
-            await self._wait_closed(worker)
-            self._roster.refuse_collision(worker)
-            entries[spec.worker_id] = entry
+            if isinstance(worker, Worker):
+                await self._wait_closed(worker)
+            roster.refuse_collision(worker)
+            roster.add(entry)
             self._applications.close(spec.worker_id)
             await self._nursery.start(self._run_worker, entry)
         except BaseException:
-            if entries.get(spec.worker_id) is entry:
-                del entries[spec.worker_id]
+            if roster.entries.get(spec.worker_id) is entry:
+                roster.remove(spec.worker_id)
             self.not_added(spec.worker_id)
             raise
         self.changed()
@@ -128,6 +125,8 @@ class Registry:
     async def _wait_closed(self, worker: Worker) -> None:
         """Wait until removed workers have let go of what this one is going to bind."""
         for entry in list(self._closing):
+            if not isinstance(entry.worker, Worker):
+                continue
             old = entry.worker.addresses
             if old.path == worker.addresses.path or old.handshake == worker.addresses.handshake:
                 await entry.ended.wait()
@@ -216,8 +215,8 @@ class Registry:
 
     def learn_vocab_size(self, model: str, vocab_size: int | None) -> None:
         """Tell the model's workers its vocabulary, where its files came after they did."""
-        for entry in self._roster.of_model(model):
-            entry.worker.learn_vocab_size(vocab_size)
+        for worker in self.workers(model):
+            worker.learn_vocab_size(vocab_size)
 
     # ---- changing -------------------------------------------------------------------------------------
 
@@ -269,7 +268,7 @@ class Registry:
 
     def _end(self, entry: Entry) -> None:
         worker_id = entry.worker.spec.worker_id
-        del self._roster.entries[worker_id]
+        self._roster.remove(worker_id)
         self._roster.policy.forget(worker_id)
         entry.worker.fail_everything(EngineDead("the worker has been removed"))
         self._closing.add(entry)
@@ -367,13 +366,17 @@ class Registry:
         except KeyError:
             raise NotFound(f"Worker {worker_id} not found") from None
 
-    def get(self, worker_id: str) -> Worker:
+    def get(self, worker_id: str) -> AnyWorker:
         """The worker of that id. Raises NotFound."""
         return self._entry(worker_id).worker
 
     def workers(self, model: str | None = None) -> list[Worker]:
-        """All workers, or those that serve `model`, in order of registration."""
-        entries = self._roster.entries.values() if model is None else self._roster.of_model(model)
+        """The workers with engines that dial in, or those of them that serve `model`, in order of registration."""
+        return [worker for worker in self.all_workers(model) if isinstance(worker, Worker)]
+
+    def all_workers(self, model: str | None = None) -> list[AnyWorker]:
+        """Workers of both kinds, or those that serve `model`."""
+        entries = self._roster.entries.values() if model is None else self._roster.of_model(model, over_http=None)
         return [entry.worker for entry in entries]
 
     def snapshot(self, worker_id: str) -> WorkerSnapshot:
@@ -434,7 +437,7 @@ class Registry:
         avoid: Collection[str] = (),
         forms: frozenset[PixelForm] | None = None,
     ) -> Lease:
-        """Choose a worker for a request on the model.
+        """Choose a worker with engines for a request on the model.
 
         Args:
             model: the model's id.
@@ -478,8 +481,7 @@ class Registry:
 
     def selections(self, worker_id: str) -> int:
         """How often the worker has been chosen."""
-        entry = self._roster.entries.get(worker_id)
-        return 0 if entry is None else entry.selections
+        return 0 if (entry := self._roster.entries.get(worker_id)) is None else entry.selections
 
     def max_model_len(self, model: str) -> int | None:
         """The smallest context window among the model's registered engines; None before the first registration."""
@@ -488,5 +490,5 @@ class Registry:
 
     def fail_everything(self, error: SmgError) -> None:
         """End every request in flight with `error`, and abort it at its engine."""
-        for worker in self.workers():
+        for worker in self.all_workers():
             worker.fail_everything(error)

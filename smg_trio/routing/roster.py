@@ -8,24 +8,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from smg_trio.core.errors import Conflict, EngineFault, NoReadyWorker, PixelFormMissing
 from smg_trio.core.workers import RetryOverrides, WorkerSnapshot, WorkerSpec, WorkerState
 from smg_trio.routing.breaker import Breaker, BreakerState, is_failure
-from smg_trio.routing.lease import Lease, Verdict
+from smg_trio.routing.lease import AnyWorker, Verdict, WorkerLease
 from smg_trio.routing.lifecycle import Lifecycle
 from smg_trio.routing.overload import WorkersOverloaded
 from smg_trio.routing.pending_workers import url_taken
+from smg_trio.upstream.http_worker import HttpWorker
+from smg_trio.worker.nursery import Worker
 
 if TYPE_CHECKING:
     from smg_trio.core.media import PixelForm
     from smg_trio.routing.policies import Policy, RoutingContext
     from smg_trio.routing.retries import RetrySchedule
     from smg_trio.routing.rules import RoutingRules
-    from smg_trio.worker.nursery import Worker
 
 
 _LOOK_AGAIN_S = 0.05
@@ -35,6 +36,7 @@ class Entry:
     """One worker in the roster.
 
     Attributes:
+        over_http: the worker is a server behind HTTP, not engines that dial in.
         leases: open leases of this process.
         selections: leases so far.
         retry: what is done after it has failed a request.
@@ -42,8 +44,9 @@ class Entry:
         scope: cancelling it ends the worker; `ended` is set when its sockets are closed.
     """
 
-    def __init__(self, worker: Worker, rules: RoutingRules) -> None:
+    def __init__(self, worker: AnyWorker, rules: RoutingRules) -> None:
         self.worker = worker
+        self.over_http = isinstance(worker, HttpWorker)
         self._rules = rules
         self.lifecycle = Lifecycle()
         self.breaker: Breaker | None = None
@@ -55,6 +58,12 @@ class Entry:
         self.ended = trio.Event()
         self._idle: trio.Event | None = None
         self._configure(worker.spec)
+
+    @property
+    def name(self) -> str:
+        """What errors call the worker: of one behind HTTP, clients are not told where it is."""
+        spec = self.worker.spec
+        return f"worker {spec.worker_id}" if self.over_http else spec.url
 
     def _configure(self, spec: WorkerSpec) -> None:
         self.lifecycle.thresholds = self._rules.health.with_overrides(spec.health)
@@ -70,6 +79,8 @@ class Entry:
         """Tell the living worker anew; its identity (see `same_identity`) must not change."""
         self.worker.spec = spec
         self._configure(spec)
+        if isinstance(self.worker, HttpWorker):
+            self.worker.probe_soon()
 
     def same_identity(self, spec: WorkerSpec) -> bool:
         """Whether a worker told `spec` could go on with this one's connection."""
@@ -120,9 +131,11 @@ class Entry:
             wave=seen.wave,
             ranks=seen.ranks,
             handshake_address=seen.handshake_address,
+            models=seen.models,
+            runtime=seen.runtime,
         )
 
-    def lease(self, now: float) -> Lease:
+    def lease(self, now: float) -> WorkerLease[Any]:
         """Count a request in."""
         self.leases += 1
         self.selections += 1
@@ -130,7 +143,7 @@ class Entry:
             self._cells.set_leases(self.leases)
         breaker = self.breaker
         ticket = 0 if breaker is None else breaker.begins(now)
-        return Lease(self.worker, partial(self._close_lease, breaker, ticket))
+        return WorkerLease(self.worker, partial(self._close_lease, breaker, ticket))
 
     def _close_lease(self, breaker: Breaker | None, ticket: int, verdict: Verdict) -> None:
         self.leases -= 1
@@ -166,8 +179,8 @@ def _judge(verdict: Verdict) -> bool | None:
 
 
 def _taking_media(model: str, able: list[Entry], forms: frozenset[PixelForm]) -> list[Entry]:
-    known = {entry: entry.worker.known_pixel_forms for entry in able}
-    taking = [entry for entry in able if not forms.isdisjoint(known[entry])]
+    known = {entry: entry.worker.known_pixel_forms for entry in able if isinstance(entry.worker, Worker)}
+    taking = [entry for entry in known if not forms.isdisjoint(known[entry])]
     wanted = frozenset(form for taken in known.values() for form in taken)
     if taking or not wanted:  # of whom nothing is known, the worker itself says why
         return taking or able
@@ -181,6 +194,7 @@ class Roster:
         shed: requests refused because all workers were overloaded.
         overload_fallbacks: requests that the least loaded worker took though all were.
         probes: good (True) and bad (False) probes of all workers.
+        behind_http: whether any worker is.
     """
 
     def __init__(self, policy: Policy, rules: RoutingRules) -> None:
@@ -189,13 +203,16 @@ class Roster:
         self.entries: dict[str, Entry] = {}
         self.shed = self.overload_fallbacks = 0
         self.probes = {True: 0, False: 0}
+        self.behind_http = False
 
-    def refuse_collision(self, worker: Worker) -> None:
+    def refuse_collision(self, worker: AnyWorker) -> None:
         """Raises Conflict if another worker has the URL or the handshake address."""
         for entry in self.entries.values():
             other = entry.worker
             if other.spec.url == worker.spec.url:
                 raise url_taken(worker.spec.url, other.spec.worker_id)
+            if not isinstance(worker, Worker) or not isinstance(other, Worker):
+                continue
             if other.addresses.handshake == worker.addresses.handshake:
                 raise Conflict(
                     f"ZMQ worker {worker.spec.url} would bind handshake address {worker.addresses.handshake}, already "
@@ -203,9 +220,23 @@ class Roster:
                     "worker's ipc path or set zmq_handshake_address to a free tcp:// address"
                 )
 
-    def of_model(self, model: str) -> list[Entry]:
-        """The entries that serve the model."""
-        return [entry for entry in self.entries.values() if entry.worker.spec.model_id == model]
+    def add(self, entry: Entry) -> None:
+        """A worker comes."""
+        self.entries[entry.worker.spec.worker_id] = entry
+        self.behind_http |= entry.over_http
+
+    def remove(self, worker_id: str) -> None:
+        """It goes; nothing happens if there is none of that id."""
+        self.entries.pop(worker_id, None)
+        self.behind_http = any(entry.over_http for entry in self.entries.values())
+
+    def of_model(self, model: str, *, over_http: bool | None = False) -> list[Entry]:
+        """The entries that serve the model: with engines that dial in, behind HTTP, or (None) both."""
+        if over_http is None:
+            return [entry for entry in self.entries.values() if model in entry.worker.models]
+        return [
+            entry for entry in self.entries.values() if model in entry.worker.models and entry.over_http is over_http
+        ]
 
     def choose(
         self,
@@ -214,18 +245,20 @@ class Roster:
         avoid: Collection[str],
         now: float,
         forms: frozenset[PixelForm] | None = None,
+        *,
+        over_http: bool | None = False,
     ) -> Entry:
-        """The worker for a request. Those of `avoid` are taken only if there is no other.
+        """The worker for a request; see `of_model`. Those of `avoid` are taken only if there is no other.
 
         Raises NoReadyWorker with the workers' own reasons, WorkersOverloaded if the rules say so, PixelFormMissing if
         all that is known of the workers is that they take media in none of `forms`.
         """
-        entries = self.of_model(model)
+        entries = self.of_model(model, over_http=over_http)
         if not entries:
             raise NoReadyWorker(f"No worker for model `{model}` is ready (none is registered).")
         able = [entry for entry in entries if entry.takes_requests(now)]
         if not able:
-            reasons = "; ".join(f"{entry.worker.spec.url}: {entry.reason()}" for entry in entries)
+            reasons = "; ".join(f"{entry.name}: {entry.reason()}" for entry in entries)
             raise NoReadyWorker(f"No worker for model `{model}` is ready ({reasons}).")
         if forms is not None:
             able = _taking_media(model, able, forms)

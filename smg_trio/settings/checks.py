@@ -9,11 +9,13 @@ from math import inf
 from typing import NamedTuple
 
 from smg_trio.core.errors import ConfigError
+from smg_trio.core.http_addresses import is_http_url, parse_http_url
 from smg_trio.settings.choices import BACKENDS, CONTROL_PLANE_ROLES
 from smg_trio.settings.flags import flag_of
 from smg_trio.settings.mcp import mcp_hosts
 from smg_trio.settings.media import check_media
 from smg_trio.settings.settings import Settings, options
+from smg_trio.settings.workers import check_http_workers, without_user
 
 _TLS = ("tls", "prometheus_tls")
 """What the names of settings for a listener's certificate begin with."""
@@ -38,10 +40,17 @@ def check_settings(settings: Settings) -> None:
             f"{len(settings.worker_urls)}.",
             "Leave it out: each worker's address is then made of its URL.",
         )
-    if settings.worker_urls and settings.model_path is None:
+    zmq_urls = [url for url in settings.worker_urls if not is_http_url(url)]
+    if settings.processes != "1" and len(zmq_urls) < len(settings.worker_urls):
+        raise ConfigError(
+            "--worker-urls",
+            f"workers behind HTTP need a gateway of one process, not --processes {settings.processes}.",
+            "Leave --processes out, or run several gateways.",
+        )
+    if zmq_urls and settings.model_path is None:
         raise ConfigError(
             "--model-path",
-            f"ZMQ worker {settings.worker_urls[0]} has no model identity: EngineCore does not report a served model "
+            f"ZMQ worker {zmq_urls[0]} has no model identity: EngineCore does not report a served model "
             "name, so --model-path is required.",
         )
     if settings.revision is not None and settings.model_path is None:
@@ -67,6 +76,7 @@ def check_settings(settings: Settings) -> None:
     for name in ("port", "prometheus_port", "health_check_port"):
         if not 0 <= getattr(settings, name) <= 65535:
             raise ConfigError(flag_of(name), f"must be 0..65535, got {getattr(settings, name)}.")
+    check_http_workers(settings)
     bucket_bounds(settings.prometheus_duration_buckets)
     _check_traces_endpoint(settings.otlp_traces_endpoint)
     _check_positive(settings)
@@ -184,6 +194,9 @@ _ABOVE_0 = [
     "mcp_max_result_bytes",
     "history_pool_max",
     "history_timeout_secs",
+    "upstream_first_byte_secs",
+    "upstream_silence_secs",
+    "upstream_idle_secs",
 ]
 _FROM_0 = [
     "tokenizer_cache_l1_max_memory",
@@ -357,7 +370,7 @@ def _check_backend(backend: str | None) -> None:
 
 
 def check_worker_url(url: str) -> None:
-    """Refuse what is no ipc:// URL with a path, in the reference's words. Raises ConfigError."""
+    """Refuse what is no ipc:// URL with a path and no http(s):// URL of a host. Raises ConfigError."""
     scheme, separator, path = url.partition("://")
     if not separator or scheme not in ("http", "https", "grpc", "grpcs", "ipc"):
         raise ConfigError(
@@ -365,11 +378,17 @@ def check_worker_url(url: str) -> None:
             f"Invalid value for field 'worker_url': {url} - URL must start with a lowercase http://, https://, "
             "grpc://, grpcs://, or ipc:// scheme",
         )
+    if scheme in ("http", "https"):
+        try:
+            parse_http_url(url)
+        except ValueError as error:
+            raise ConfigError("--worker-urls", f"The worker URL {without_user(url)!r} {error}.") from None
+        return
     if scheme != "ipc":
         raise ConfigError(
             "--worker-urls",
             f"ZMQ worker URL must be ipc://<path>, got '{url}'.",
-            "This gateway speaks to engines on the same host only.",
+            "Servers on other hosts are reached by http:// or https://, not by gRPC.",
         )
     if not path:
         raise ConfigError("--worker-urls", "ipc:// worker URL must include a socket path")

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from smg_trio.settings.choices import POLICIES
 from smg_trio.settings.flags import option as _option
+from smg_trio.settings.workers import WorkerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingSettings:
+class RoutingSettings(WorkerSettings):
     """The groups Workers, Processes, Routing, Admission and Resilience of `Settings`."""
 
-    worker_urls: tuple[str, ...] = _option(
-        (), "Workers to start with, each ipc://<path>; engines dial in there.", "Workers", metavar="URL"
-    )
     backend: str | None = _option(
         None,
         "Engine protocol of these workers: vllm or tokenspeed. Unset means vllm, with a warning.",
@@ -156,11 +154,12 @@ class RoutingSettings:
         metavar="N",
     )
     health_check_interval_secs: float = _option(
-        60.0, "Seconds between probes. Deaths and reconnects are noticed without them.", "Resilience", metavar="S"
-    )
+        60.0, "Seconds between probes. Deaths and reconnects are noticed without them. http workers are probed every "
+        "10 s, or as often as this says if that is more often.", "Resilience", metavar="S",
+    )  # fmt: skip
     health_check_timeout_secs: float = _option(
-        5.0, "No effect; accepted for compatibility with SMG. A probe looks at the connection and cannot time out.",
-        "Resilience", metavar="S",
+        5.0, "http workers: longest wait for the answer to a probe. No effect on others, where a probe looks at the "
+        "connection and cannot time out.", "Resilience", metavar="S",
     )  # fmt: skip
     disable_health_check: bool = _option(
         False,

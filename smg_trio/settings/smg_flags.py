@@ -22,7 +22,7 @@ _SWITCHES: Final = """
 _WITH_VALUE: Final = """
     balance-token-usage-threshold bucket-adjust-interval-secs cache-boundaries cache-index cache-ttl-secs
     client-cert-path client-key-path decode decode-policy discovery-check-interval-secs discovery-file
-    discovery-provider encode-policy header-read-timeout-secs health-check-endpoint history-memory-max-items
+    discovery-provider encode-policy header-read-timeout-secs history-memory-max-items
     history-memory-max-responses idle-connection-timeout-secs jemalloc-prof-dir
     job-queue-capacity job-queue-concurrency kv-connector-annotation
     kv-engine-id-annotation kv-index least-load-default-throughput least-load-kv-pressure-weight
@@ -39,7 +39,7 @@ _WITH_VALUE: Final = """
     selection-accounting-ttl-ms selection-policy selection-temperature service-discovery-namespace
     service-discovery-port storage-hook-wasm-path stream-body-stall-timeout-secs tenant-header-name
     tenant-rate-limit-config tokenizer-cache-l0-max-entries tokenizer-cache-l0-max-memory
-    upstream-pool-idle-timeout-secs worker-stale-secs worker-stall-secs worker-startup-check-interval
+    worker-stale-secs worker-stall-secs worker-startup-check-interval
     worker-startup-delay worker-startup-timeout-secs worker-warmup-blocks worker-warmup-divert-every
     worker-warmup-secs worker-warmup-share worker-warmup-thin-ratio worker-wedge-secs
 """

@@ -86,7 +86,10 @@ class HttpWorker:
         models: names that it serves, as far as is known; they stay while it is away.
         runtime: what the server is: ``smg-trio``, ``vllm``, ``sglang``, ``generic``; empty before it is known.
         listed: the models as the server lists them, by name.
+        siblings: none: a gateway of several processes has no workers behind HTTP.
     """
+
+    siblings = None
 
     def __init__(
         self, spec: WorkerSpec, options: HttpWorkerOptions | None = None, *, connect: Connect | None = None

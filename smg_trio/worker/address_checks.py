@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import ConfigError, InvalidRequest
+from smg_trio.core.http_addresses import is_http_url, parse_http_url
 from smg_trio.wire.addresses import WorkerAddresses, parse_worker_url
 
 if TYPE_CHECKING:
@@ -12,10 +13,16 @@ if TYPE_CHECKING:
 
 
 def check_worker_addresses(settings: Settings) -> None:
-    """Refuse worker URLs too long for sockets, named twice, or with the same handshake port. Raises ConfigError."""
+    """Refuse worker URLs too long for sockets, named twice, with the same handshake port, or the gateway's own.
+
+    Raises ConfigError.
+    """
     taken: dict[str, str] = {}
     seen: set[str] = set()
     for url in settings.worker_urls:
+        if is_http_url(url):
+            _check_http(url, seen, settings)
+            continue
         addresses = _addresses(url, settings.zmq_handshake_address)
         if addresses.path in seen:
             raise ConfigError("--worker-urls", f"{url} is named twice.", "Each worker needs a path of its own.")
@@ -28,6 +35,27 @@ def check_worker_addresses(settings: Settings) -> None:
                 "derived port is a hash of the ipc path.",
                 "Rename this worker's ipc path.",
             )
+
+
+def _check_http(url: str, seen: set[str], settings: Settings) -> None:
+    address = parse_http_url(url)
+    name = f"{address.scheme}://{address.authority}{address.base_path}"
+    if name in seen:
+        raise ConfigError("--worker-urls", f"{url} is named twice.", "Name each worker once.")
+    seen.add(name)
+    try:
+        check_not_self(url, settings)
+    except InvalidRequest as error:
+        raise ConfigError("--worker-urls", error.message) from None
+
+
+def check_not_self(url: str, settings: Settings) -> None:
+    """Refuse the gateway's own address as a worker behind HTTP, as far as that can be seen. Raises InvalidRequest."""
+    address = parse_http_url(url)
+    everywhere = settings.host in ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
+    local = address.host == settings.host or (everywhere and address.host in ("127.0.0.1", "::1", "localhost"))
+    if local and settings.port and address.port == settings.port:
+        raise InvalidRequest(f"{url} is this gateway's own address; name the server that is to be asked", param="url")
 
 
 def _addresses(url: str, handshake: str | None) -> WorkerAddresses:

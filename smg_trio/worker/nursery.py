@@ -104,6 +104,9 @@ class Worker:
             engines are those that register on its own socket pair.
         silence_limit_s, send_limit_s, handshake_limit_s: see the module constants; tests shorten them.
         pixel_form: the form in which its engines take media; None to ask each of them.
+
+    Attributes:
+        models: the one that it serves.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Worker:
         handshake_limit_s: float = HANDSHAKE_MESSAGE_LIMIT_S,
     ) -> None:
         self.spec = spec
+        self.models = frozenset([spec.model_id])
         self.siblings = siblings
         self._pairs = 1 if siblings is None else siblings.pairs
         self._process = 0 if siblings is None else siblings.index

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from smg_trio.api.json_text import dump, encode_text
 
 if TYPE_CHECKING:
     from smg_trio.api.openai.models import ModelCard
+
+
+ANTHROPIC_MODELS: Final = "claude-"
+"""How the names of Anthropic's models begin: its agents ask for several of them, whatever server they talk to. Where a
+single model is served, that is what they mean."""
 
 
 def list_models(cards: Sequence[ModelCard]) -> bytes:

@@ -77,7 +77,7 @@ class Observer:
     def _workers(self) -> list[WorkerSeen]:
         registry = self._gateway.registry
         seen = []
-        for worker in registry.workers():
+        for worker in registry.all_workers():
             worker_id = worker.spec.worker_id
             breaker = registry.breaker(worker_id)
             seen.append(

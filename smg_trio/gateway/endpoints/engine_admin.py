@@ -28,13 +28,13 @@ from smg_trio.api.admin import (
     status_body,
 )
 from smg_trio.core.engines import EngineProtocol
-from smg_trio.core.errors import EngineDead, EngineFault, NotFound, SmgError, UnsupportedFeature
+from smg_trio.core.errors import EngineDead, EngineFault, NotFound, NotImplementedByEngine, SmgError, UnsupportedFeature
 from smg_trio.gateway.http import Request, Response, json_response, text_response
 from smg_trio.routing.administration import Engine, call_all, call_each, engines_of, pause_all
+from smg_trio.worker.nursery import Worker
 
 if TYPE_CHECKING:
     from smg_trio.gateway.state import Gateway
-    from smg_trio.worker.nursery import Worker
 
 QUICK_LIMIT_S = 30.0
 SLEEP_LIMIT_S = 300.0
@@ -159,8 +159,17 @@ async def unload_lora_adapter(gateway: Gateway, request: Request) -> Response:
 def _workers(gateway: Gateway, request: Request) -> list[Worker]:
     worker_id, model = request.query.get("worker_id"), request.query.get("model")
     if worker_id is not None:
-        return [gateway.registry.get(worker_id)]
+        worker = gateway.registry.get(worker_id)
+        if not isinstance(worker, Worker):
+            raise _behind_http(f"Worker {worker_id} is")
+        return [worker]
+    if not gateway.registry.workers() and gateway.registry.http:
+        raise _behind_http("All workers are")
     return gateway.registry.workers(None if model is None else gateway.catalog.find(model).model_id)
+
+
+def _behind_http(who: str) -> NotImplementedByEngine:
+    return NotImplementedByEngine(f"{who} behind HTTP: engines there are administered at their own server.")
 
 
 def _engines(gateway: Gateway, request: Request) -> list[Engine]:

@@ -11,6 +11,7 @@ from smg_trio.api.anthropic.answer import MessageAnswer
 from smg_trio.api.anthropic.errors import messages_error_event
 from smg_trio.api.anthropic.fold import MessageFold
 from smg_trio.api.anthropic.messages import count_tokens_body, parse_count_tokens_request, parse_messages_request
+from smg_trio.api.anthropic.models import ANTHROPIC_MODELS
 from smg_trio.api.anthropic.stream import PING, MessageEventWriter
 from smg_trio.gateway.endpoints.chat import SSE_HEADERS, response_id
 from smg_trio.gateway.generation.engine_hints import engine_hints
@@ -21,10 +22,6 @@ from smg_trio.pipeline.answer import Answer
 
 if TYPE_CHECKING:
     from smg_trio.gateway.state import Gateway
-
-ANTHROPIC_MODELS = "claude-"
-"""How the names of Anthropic's models begin: its agents ask for several of them, whatever server they talk to. Where a
-single model is served, that is what they mean."""
 
 
 async def messages(gateway: Gateway, request: Request) -> Response:

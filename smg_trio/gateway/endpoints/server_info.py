@@ -93,7 +93,9 @@ async def server_info(gateway: Gateway, request: Request) -> Response:
         }
         for name, model in found.items()
     ]
-    workers = [worker_value(worker.snapshot(), registry.load(worker.spec.worker_id)) for worker in registry.workers()]
+    workers = [
+        worker_value(worker.snapshot(), registry.load(worker.spec.worker_id)) for worker in registry.all_workers()
+    ]
     body = server_info_body(
         version=__version__,
         policy=registry.policy_name,

@@ -28,11 +28,13 @@ from smg_trio.api.worker_specs import (
 from smg_trio.api.workers import application_value, worker_value, workers_value
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.errors import InvalidRequest
+from smg_trio.core.http_addresses import is_http_url
 from smg_trio.core.workers import PendingWorker, WorkerSpec
 from smg_trio.gateway.http import Request, Response, json_response
 from smg_trio.gateway.models.loads import PARSER_LABELS
 from smg_trio.parsers.registry import parser_name
 from smg_trio.settings.checks import dp_aware_refusal
+from smg_trio.worker.address_checks import check_not_self
 
 if TYPE_CHECKING:
     from smg_trio.gateway.state import Gateway
@@ -43,7 +45,7 @@ logger = logging.getLogger("smg_trio.gateway")
 async def list_workers(gateway: Gateway, request: Request) -> Response:
     """List workers, or those of one model (``?model=``), pending and refused ones included."""
     registry, model = gateway.registry, request.query.get("model")
-    ids = [worker.spec.worker_id for worker in registry.workers(model)]
+    ids = [worker.spec.worker_id for worker in registry.all_workers(model)]
     values = [worker_value(gateway.worker_snapshot(worker_id), registry.load(worker_id)) for worker_id in ids]
     values += [
         application_value(application)
@@ -71,8 +73,8 @@ async def add_worker(gateway: Gateway, request: Request) -> Response:
     application = PendingWorker(
         worker_id=worker_id,
         url=body.url,
-        model_id=body.model_id or gateway.own_model or "",
-        runtime_type=body.runtime_type or "vllm",
+        model_id=body.model_id or ("" if is_http_url(body.url) else gateway.own_model or ""),
+        runtime_type=body.runtime_type or ("generic" if is_http_url(body.url) else "vllm"),
     )
     gateway.registry.apply(application, partial(_make_spec, gateway, body, worker_id))
     await gateway.registry.wait_closed(body.url)
@@ -90,6 +92,13 @@ async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str, *, wait
         tool_parsers=await _parsers(gateway, body.labels, "tool_parser"),
         reasoning_parsers=await _parsers(gateway, body.labels, "reasoning_parser"),
     )
+    if spec.over_http:
+        if gateway.settings.processes != "1":
+            raise InvalidRequest(
+                "workers behind HTTP need a gateway of one process: leave --processes out", param="url"
+            )
+        check_not_self(spec.url, gateway.settings)
+        return spec
     if gateway.settings.dp_aware and spec.engine_count > 1:
         raise InvalidRequest(dp_aware_refusal(spec.url, spec.engine_count))
     return await gateway.loads.model_of_worker(spec, wait=wait)

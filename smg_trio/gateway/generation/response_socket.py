@@ -24,7 +24,7 @@ import trio
 from smg_trio.api.errors import error_view
 from smg_trio.api.openai.responses.socket import SocketMessage, parse_socket_message, socket_error
 from smg_trio.api.openai.responses.stream import ResponseEventWriter
-from smg_trio.core.errors import Conflict, Forbidden, SmgError, Unauthorized
+from smg_trio.core.errors import Conflict, Forbidden, SmgError, Unauthorized, UnsupportedFeature
 from smg_trio.core.events import NO_TOKENS, Usage
 from smg_trio.core.heavy_json import weight
 from smg_trio.core.log_context import request_id, trace_id
@@ -197,6 +197,7 @@ class ResponseSocket:
         asked = await self._gateway.preparer.off_loop_if_long(
             weight(message.body, INLINE_ENCODE_CHARS), functools.partial(message.request, self._gateway.limits)
         )
+        self._refuse_behind_http(asked.base.model)
         run = await ResponsesRun.prepare(
             self._gateway,
             asked,
@@ -241,6 +242,15 @@ class ResponseSocket:
     def _answered(self, context: RequestContext) -> None:
         self._answering = True
         context.observer.answered(200, "")
+
+    def _refuse_behind_http(self, model: str) -> None:
+        """Raises UnsupportedFeature for a model that only workers behind HTTP serve."""
+        registry = self._gateway.registry
+        if registry.http.workers(model) and model not in self._gateway.catalog.names():
+            raise UnsupportedFeature(
+                f"The model `{model}` is served behind HTTP, where no WebSocket is relayed to; use POST /v1/responses.",
+                param="model",
+            )
 
     async def _end(self, run: ResponsesRun, writer: ResponseEventWriter, usage: Usage, head: bytes = b"") -> None:
         """Keep the response, so that a turn may go on from it, and write what ends its events."""

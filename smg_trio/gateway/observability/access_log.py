@@ -84,7 +84,8 @@ class AccessLine(RequestObserver):
     def generation_ended(self, generation: Generation, usage: Usage, worker_urls: Collection[str], now: float) -> None:
         """See `RequestObserver`."""
         # Of a response that called tools, there is one generation after the other.
-        self._usage = usage if self._usage is None else self._usage.plus(usage)
+        if generation.answer.usage_known:
+            self._usage = usage if self._usage is None else self._usage.plus(usage)
         self._worker_urls = {*self._worker_urls, *worker_urls}
 
     def answered(self, status: int, code: str) -> None:

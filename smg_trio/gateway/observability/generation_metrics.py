@@ -115,10 +115,10 @@ class EndpointSeries:
         "ttft",
     )
 
-    def __init__(self, families: RouterFamilies, model: str, endpoint: str) -> None:
+    def __init__(self, families: RouterFamilies, model: str, endpoint: str, *, over_http: bool = False) -> None:
         self._families = families
         self.model, self.endpoint = model, endpoint
-        labels = self._labels = (_ROUTER, "regular", MODE, model, endpoint)
+        labels = self._labels = (_ROUTER, "regular", MODE[over_http], model, endpoint)
         self.requests = (families.requests.at(*labels, "false"), families.requests.at(*labels, "true"))
         self.input = families.tokens.at(*labels, "input")
         self.output = families.tokens.at(*labels, "output")

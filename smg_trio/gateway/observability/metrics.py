@@ -81,7 +81,7 @@ class Metrics:
         )  # fmt: skip
         self._router = RouterFamilies(registry, bounds, INTER_TOKEN_UNION_S if vllm_names else PER_TOKEN_BUCKETS_S)
         self.usage = UsageMetrics(registry, identities)
-        self._endpoints: dict[tuple[str, str], EndpointSeries] = {}
+        self._endpoints: dict[tuple[str, str, bool], EndpointSeries] = {}
         self._in_flight = in_flight
         self.recent = self._router.recent
         lag = "How late a task woke that sleeps for a second: what everything else on the event loop waits, too."
@@ -126,11 +126,17 @@ class Metrics:
             await trio.sleep_until(due)
             self._lag.observe(max(0.0, trio.current_time() - due))
 
-    def generation_begins(self, model: str, endpoint: str, *, streaming: bool, started: float) -> GenerationMetrics:
-        """Count an inference request, which came at `started`; the observer that is returned measures it."""
-        series = self._endpoints.get((model, endpoint))
+    def generation_begins(
+        self, model: str, endpoint: str, *, streaming: bool, started: float, over_http: bool = False
+    ) -> GenerationMetrics:
+        """Count an inference request, which came at `started`; the observer that is returned measures it.
+
+        `over_http`: a worker behind HTTP answers it.
+        """
+        series = self._endpoints.get((model, endpoint, over_http))
         if series is None:
-            series = self._endpoints[model, endpoint] = EndpointSeries(self._router, model, endpoint)
+            series = EndpointSeries(self._router, model, endpoint, over_http=over_http)
+            self._endpoints[model, endpoint, over_http] = series
         series.requests[streaming].value += 1.0
         metrics = GenerationMetrics(series, started)
         metrics.begun(trio.current_time())

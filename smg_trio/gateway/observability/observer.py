@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 if TYPE_CHECKING:
     from smg_trio.core.errors import SmgError
     from smg_trio.core.events import Usage
-    from smg_trio.pipeline.engine_requests import AnyAnswer
+    from smg_trio.core.requests import SamplingParams
+    from smg_trio.pipeline.engine_requests import RequestCounts
 
 Phase = Literal["queued", "waiting", "generating"]
 """Before admission; before the first output; since then."""
@@ -25,6 +26,97 @@ CLIENT_LEFT: Final = 499
 """Status of a request whose client left before there was a response."""
 CLIENT_LEFT_CODE: Final = "client_closed_request"
 """Its error code, as the reference has it."""
+
+
+class ObservedAnswer(Protocol):
+    """What observers ask of an answer (`pipeline.engine_requests.EngineRequests` and `relay.answer.RelayedAnswer`)."""
+
+    @property
+    def pooled(self) -> bool:
+        """It comes in one piece, not token by token."""
+        ...
+
+    @property
+    def model_id(self) -> str:
+        """The model that is asked."""
+        ...
+
+    @property
+    def request_id(self) -> str:
+        """The answer's id."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all prompts together, as far as they are known before it is sent."""
+        ...
+
+    @property
+    def asked_tokens(self) -> int:
+        """The most tokens that may be generated, as far as the request says so."""
+        ...
+
+    @property
+    def sampling(self) -> SamplingParams | None:
+        """How tokens are sampled, where the gateway decides that."""
+        ...
+
+    @property
+    def choices(self) -> int:
+        """How many texts are asked for."""
+        ...
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        """How the choices ended, of those that have."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """It has come to its end."""
+        ...
+
+    def keep_text(self) -> None:
+        """Remember the text of each choice, where the gateway reads it; called before anything is sent."""
+        ...
+
+    @property
+    def kept_text(self) -> Sequence[str]:
+        """What `keep_text` had remembered: the content of each choice so far."""
+        ...
+
+    @property
+    def pending_outputs(self) -> int:
+        """Outputs that have not been read."""
+        ...
+
+    @property
+    def worker_urls(self) -> set[str]:
+        """URLs of the workers that answer."""
+        ...
+
+    @property
+    def engines(self) -> set[tuple[str, int]]:
+        """The engines that answer: URL of the worker, rank (0 for a worker behind HTTP)."""
+        ...
+
+    @property
+    def adapter(self) -> str:
+        """Name of the LoRA adapter that the answer is made with, as far as the gateway knows; "" for none."""
+        ...
+
+    def request_counts(self) -> list[RequestCounts]:
+        """What each engine request that was sent has come to; empty where a worker behind HTTP answers."""
+        ...
+
+    @property
+    def usage_known(self) -> bool:
+        """Whether `usage` counts anything: a relayed response need not say how many tokens it has."""
+        ...
+
+    def usage(self) -> Usage:
+        """Counts so far."""
+        ...
 
 
 class Generation(Protocol):
@@ -46,7 +138,7 @@ class Generation(Protocol):
         ...
 
     @property
-    def answer(self) -> AnyAnswer:
+    def answer(self) -> ObservedAnswer:
         """The present attempt: its id, model, workers and token counts."""
         ...
 

@@ -52,7 +52,7 @@ class VllmMetrics(Collector):
         self,
         workers: Registry,
         in_flight: Collection[InFlightGeneration],
-        endpoints: Mapping[tuple[str, str], EndpointSeries],
+        endpoints: Mapping[tuple[str, str, bool], EndpointSeries],
         http: HttpMetrics,
         media: MediaMetrics,
     ) -> None:
@@ -173,7 +173,7 @@ class VllmMetrics(Collector):
         meaning = "Time between two outputs of an answer, mostly of a token each."
         gaps = HistogramMetricFamily("vllm:inter_token_latency_seconds", meaning, labels=_LABELS)
         for model in self._models:
-            found = [series for (name, _), series in self._endpoints.items() if name == model]
+            found = [series for (name, _, _), series in self._endpoints.items() if name == model]
             labels = (model, _ENGINE)
             all_prompt, all_cached = sum(one.input.value for one in found), sum(one.cached.value for one in found)
             prompt.add_metric(labels, all_prompt)

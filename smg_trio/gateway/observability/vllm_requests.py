@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from smg_trio.core.errors import ClientFault
 from smg_trio.core.outputs import FinishReason
-from smg_trio.gateway.observability.observer import Generation, RequestObserver
+from smg_trio.gateway.observability.observer import Generation, ObservedAnswer, RequestObserver
 from smg_trio.gateway.observability.series import CounterSeries, HistogramSeries
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from smg_trio.core.errors import SmgError
     from smg_trio.core.events import Usage
-    from smg_trio.pipeline.engine_requests import AnyAnswer, RequestCounts
+    from smg_trio.pipeline.engine_requests import RequestCounts
 
 _LATENCY_BOUNDS_S: Final = (
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
@@ -150,7 +150,7 @@ class VllmRequestMetrics(RequestObserver):
         series.observe("request_time_per_output_token_seconds", decode_s / further if further > 0 else 0.0)
 
 
-def _observe_asked(series: ModelSeries, answer: AnyAnswer, requests: list[RequestCounts]) -> None:
+def _observe_asked(series: ModelSeries, answer: ObservedAnswer, requests: list[RequestCounts]) -> None:
     """What was asked for: per prompt, and of generated answers only."""
     sampling = answer.sampling
     if sampling is None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from smg_trio.routing.admission import AdmissionQueue
     from smg_trio.routing.registry import Registry
 
-MODE = "zmq"
+MODE = {False: "zmq", True: "http"}
+"""`WorkerSpec.over_http` → connection mode."""
 _WORKER_LABELS = ("worker_type", "connection_mode", "model")
 _BREAKER_STATES = {BreakerState.CLOSED: 0, BreakerState.OPEN: 1, BreakerState.HALF_OPEN: 2}
 
@@ -45,17 +46,17 @@ class WorkerGauges(Collector):
             labels=("worker", "socket"),
         )
         engine = _engine_gauges()
-        counts: dict[str, int] = {}
-        for worker in self._workers.workers():
-            spec = worker.spec
-            counts[spec.model_id] = counts.get(spec.model_id, 0) + 1
-            labels = ("regular", MODE, spec.model_id, self._workers.policy_name, spec.url)
+        counts: dict[tuple[str, str], int] = {}
+        for worker in self._workers.all_workers():
+            spec, snapshot = worker.spec, worker.snapshot()
+            mode, model = MODE[spec.over_http], snapshot.model_id
+            counts[mode, model] = counts.get((mode, model), 0) + 1
+            labels = ("regular", mode, model, self._workers.policy_name, spec.url)
             selections.add_metric(labels, self._workers.selections(spec.worker_id))
             health.add_metric((spec.url,), float(worker.state is WorkerState.READY))
             active.add_metric((spec.url,), self._workers.load(spec.worker_id))
             for code, count in self._workers.errors(spec.worker_id).items():
-                errors.add_metric(("regular", MODE, spec.url, code), count)
-            snapshot = worker.snapshot()
+                errors.add_metric(("regular", mode, spec.url, code), count)
             for socket, count in snapshot.refused.items():
                 refused.add_metric((spec.url, socket), count)
             for rank in snapshot.ranks:
@@ -66,8 +67,8 @@ class WorkerGauges(Collector):
                 engine["waiting"].add_metric(rank_labels, rank.load.waiting)
                 engine["usage"].add_metric(rank_labels, rank.load.kv_usage)
                 engine["in_flight"].add_metric(rank_labels, rank.in_flight)
-        for model, count in counts.items():
-            pool.add_metric(("regular", MODE, model), count)
+        for (mode, model), count in counts.items():
+            pool.add_metric(("regular", mode, model), count)
         yield from (pool, selections, health, errors, active, refused, _probes(self._workers.probes), *engine.values())
 
 
@@ -111,7 +112,7 @@ class ResilienceGauges(Collector):
 
     def _breakers(self) -> Iterator[Metric]:
         families = _breaker_families()
-        for worker in self._workers.workers():
+        for worker in self._workers.all_workers():
             breaker = self._workers.breaker(worker.spec.worker_id)
             if breaker is not None:
                 _add_breaker(families, worker.spec.url, breaker)
@@ -122,8 +123,8 @@ class ResilienceGauges(Collector):
             "smg_workers_overloaded", "Workers whose engines report an overload.", labels=("model",)
         )
         counts: dict[str, int] = {}
-        for worker in self._workers.workers():
-            model = worker.spec.model_id
+        for worker in self._workers.all_workers():
+            model = worker.snapshot().model_id
             counts[model] = counts.get(model, 0) + self._workers.overloaded(worker.spec.worker_id)
         for model, count in counts.items():
             overloaded.add_metric((model,), count)

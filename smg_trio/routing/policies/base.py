@@ -14,12 +14,14 @@ class RoutingContext(NamedTuple):
     """What a policy may know of a request.
 
     Attributes:
-        prompt_token_ids: int[T].
+        prompt_token_ids: int[T]; for workers behind HTTP, which make tokens themselves, the prompt's text as bytes.
         routing_key: what the client named its session or user with; None if it did not.
+        model: what is asked, where the candidates may serve more than one model; else they have one and the same.
     """
 
     prompt_token_ids: Sequence[int]
     routing_key: str | None = None
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class PolicyStatistics:
 
 
 class Candidate(Protocol):
-    """What a policy may know of a worker (`worker.nursery.Worker` is one)."""
+    """What a policy may know of a worker (`worker.nursery.Worker` and `upstream.http_worker.HttpWorker` are)."""
 
     @property
     def spec(self) -> WorkerSpec:

@@ -70,7 +70,7 @@ class CacheAware(Policy):
         if prompt is None or len(prompt) < self._options.block_size * TOKEN_BYTES:
             self._branches["short_prompt"] += 1
             return self._least_load.choose(candidates, context, now)
-        tree = self._tree(candidates[0].spec.model_id)
+        tree = self._tree(context.model or candidates[0].spec.model_id)
         path = tree.find(prompt)
         ratio = path[-1][1] / len(prompt) if path else 0.0
         self._ratios[bisect_left(_RATIO_BOUNDS, ratio)] += 1

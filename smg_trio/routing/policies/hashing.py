@@ -8,7 +8,7 @@ from random import Random
 
 from smg_trio.routing.policies.base import C, Policy, RoutingContext
 from smg_trio.routing.policies.consistent_hashing import Rendezvous, stable_hash
-from smg_trio.routing.policies.token_bytes import token_bytes
+from smg_trio.routing.policies.token_bytes import TOKEN_BYTES, token_bytes
 
 
 class ConsistentHashing(Policy):
@@ -60,7 +60,8 @@ class PrefixHash(Policy):
         """See `Policy.choose`."""
         if len(candidates) == 1:
             return candidates[0]
-        data = token_bytes(context.prompt_token_ids[: self._options.prefix_token_count])
+        prompt, count = context.prompt_token_ids, self._options.prefix_token_count
+        data = token_bytes(prompt[: count * TOKEN_BYTES] if isinstance(prompt, bytes) else prompt[:count])
         ordered = self._rendezvous.order(stable_hash(data or b""), candidates)
         mean = sum(candidate.load for candidate in candidates) / len(candidates)
         limit = max(mean * self._options.load_factor, mean + self._options.balance_abs_threshold)

@@ -18,6 +18,7 @@ def _answer() -> Any:
         choices=1,
         finish_reasons=["stop"],
         prompt_tokens=10,
+        usage_known=True,
         worker_urls=set(),
         engines=set(),
     )

@@ -1,0 +1,86 @@
+"""Where workers are, and how those behind HTTP are reached; what of that is refused. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from smg_trio.core.errors import ConfigError
+from smg_trio.settings.flags import option as _option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """The part of `Settings` that is about workers of both kinds, or about those behind HTTP."""
+
+    worker_urls: tuple[str, ...] = _option(
+        (), "Workers to start with: ipc://<path>, where engines dial in, or http(s)://host:port of a server with the "
+        "OpenAI API, such as another smg-trio or vllm serve.", "Workers", metavar="URL",
+    )  # fmt: skip
+    worker_api_key: str | None = _option(
+        None, "Key that the http(s) workers of --worker-urls are sent; a client's own key never is. Others on this "
+        "host can see a command line: better use --worker-api-key-file.", "Workers", metavar="KEY", secret=True,
+        guards=True,
+    )  # fmt: skip
+    worker_api_key_file: str | None = _option(
+        None, "File whose first line is that key.", "Workers", metavar="FILE", guards=True
+    )
+    upstream_ca: str | None = _option(
+        None, "PEM file of the authorities whose certificates https workers may have, instead of the system's.",
+        "Workers", metavar="FILE", guards=True,
+    )  # fmt: skip
+    upstream_first_byte_secs: float = _option(
+        600.0, "http workers: longest wait for the head of a response, queueing and prefill included.", "Workers",
+        metavar="S",
+    )  # fmt: skip
+    upstream_silence_secs: float = _option(
+        300.0, "http workers: longest silence in the middle of a response.", "Workers", metavar="S"
+    )
+    upstream_idle_secs: float = _option(
+        3.0, "http workers: an idle connection is closed after this long; keep it below the servers' keep-alive.",
+        "Workers", flags=("--upstream-pool-idle-timeout-secs",), metavar="S",
+    )  # fmt: skip
+    forward_headers: tuple[str, ...] = _option(
+        (), "http workers: further request headers that are passed on, beside content type, trace context, routing "
+        "key and anthropic-*.", "Workers", metavar="NAME",
+    )  # fmt: skip
+    health_check_endpoint: str = _option(
+        "/health", "http workers: path of the health probe. Another smg-trio is asked for /readiness.", "Workers",
+        metavar="PATH",
+    )  # fmt: skip
+
+
+HEADERS_NEVER_FORWARDED: Final = (
+    "authorization", "cookie", "x-api-key", "proxy-authorization", "host", "connection", "content-length",
+    "content-encoding", "transfer-encoding", "te", "trailer", "upgrade", "keep-alive", "expect",
+)  # fmt: skip
+"""Credentials of the client, which are this gateway's business, and what belongs to one connection or one body."""
+
+
+def check_http_workers(settings: WorkerSettings) -> None:
+    """Refuse what cannot work with workers behind HTTP. Raises ConfigError."""
+    for name in settings.forward_headers:
+        if not name or not all(mark.isalnum() or mark in "-_" for mark in name) or not name.isascii():
+            raise ConfigError("--forward-headers", f"{name!r} is not a header's name.", "Write it as x-tenant.")
+        if name.lower() in HEADERS_NEVER_FORWARDED:
+            raise ConfigError(
+                "--forward-headers",
+                f"{name} is never sent to a worker.",
+                "A worker has a key of its own: --worker-api-key, or api_key in the worker API.",
+            )
+    if settings.worker_api_key == "" or settings.worker_api_key_file == "":
+        name = "--worker-api-key" if settings.worker_api_key == "" else "--worker-api-key-file"
+        raise ConfigError(name, "must not be empty.", "Leave it out for none.")
+    if settings.worker_api_key is not None and settings.worker_api_key_file is not None:
+        raise ConfigError("--worker-api-key-file", "and --worker-api-key are both given.", "Give one of them.")
+    if settings.upstream_ca == "":
+        raise ConfigError("--upstream-ca", "must not be empty.", "Leave it out for the system's authorities.")
+    if not settings.health_check_endpoint.startswith("/") or " " in settings.health_check_endpoint:
+        endpoint = settings.health_check_endpoint
+        raise ConfigError("--health-check-endpoint", f"{endpoint!r} is not a path.", "Write it as /health.")
+
+
+def without_user(url: str) -> str:
+    """The URL fit to be shown: a password in it is nobody's business."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
