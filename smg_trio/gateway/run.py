@@ -40,6 +40,7 @@ from smg_trio.history.retention import keep_forgetting
 from smg_trio.http.settings import ServerLimits
 from smg_trio.http.shutdown import Shutdown
 from smg_trio.pipeline.models import ModelCatalog
+from smg_trio.routing.http_options import http_worker_options
 from smg_trio.settings.checks import check_settings
 from smg_trio.worker.address_checks import check_worker_addresses
 from smg_trio.worker.zmq_links import open_zmq_transport
@@ -131,6 +132,7 @@ async def run_gateway(
     """
     check_settings(settings)
     check_worker_addresses(settings)
+    http_worker_options(settings)  # refuses files that cannot be read before anything is bound
     plugins = plugins or PluginSet(settings)
     shutdown, role = shutdown or GatewayShutdown(), role or Role()
     credentials = await open_credentials(settings, plugins)
