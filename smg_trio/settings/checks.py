@@ -40,19 +40,7 @@ def check_settings(settings: Settings) -> None:
             f"{len(settings.worker_urls)}.",
             "Leave it out: each worker's address is then made of its URL.",
         )
-    zmq_urls = [url for url in settings.worker_urls if not is_http_url(url)]
-    if settings.processes != "1" and len(zmq_urls) < len(settings.worker_urls):
-        raise ConfigError(
-            "--worker-urls",
-            f"workers behind HTTP need a gateway of one process, not --processes {settings.processes}.",
-            "Leave --processes out, or run several gateways.",
-        )
-    if zmq_urls and settings.model_path is None:
-        raise ConfigError(
-            "--model-path",
-            f"ZMQ worker {zmq_urls[0]} has no model identity: EngineCore does not report a served model "
-            "name, so --model-path is required.",
-        )
+    _check_kinds_of_workers(settings)
     if settings.revision is not None and settings.model_path is None:
         raise ConfigError("--revision", "needs --model-path.", "Leave it out.")
     for alias in settings.model_alias:
@@ -97,6 +85,23 @@ def process_count(settings: Settings, cpu_count: int) -> int:
     if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_PROCESSES:
         return int(text)
     raise ConfigError("--processes", f"must be 1..{MAX_PROCESSES} or auto, got {text!r}.")
+
+
+def _check_kinds_of_workers(settings: Settings) -> None:
+    """What workers with engines need, and what those behind HTTP exclude."""
+    zmq_urls = [url for url in settings.worker_urls if not is_http_url(url)]
+    if settings.processes != "1" and len(zmq_urls) < len(settings.worker_urls):
+        raise ConfigError(
+            "--worker-urls",
+            f"workers behind HTTP need a gateway of one process, not --processes {settings.processes}.",
+            "Leave --processes out, or run several gateways.",
+        )
+    if zmq_urls and settings.model_path is None:
+        raise ConfigError(
+            "--model-path",
+            f"ZMQ worker {zmq_urls[0]} has no model identity: EngineCore does not report a served model "
+            "name, so --model-path is required.",
+        )
 
 
 def bucket_bounds(texts: Sequence[str]) -> tuple[float, ...]:
