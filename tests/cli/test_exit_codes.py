@@ -57,7 +57,7 @@ def workers(*urls: str) -> tuple[str, ...]:
         (("launch", "--bogus"), "--bogus"),
         ((*LAUNCH, "--queue-size", "-1"), "--queue-size"),
         ((*LAUNCH, "--config", "/nowhere.toml"), "/nowhere.toml"),
-        (workers("http://there"), "--worker-urls"),
+        (workers("grpc://there"), "--worker-urls"),
         (workers("ipc://" + "x" * 120), "over the system's limit of 107"),
         (workers("ipc:///tmp/smg-a", "ipc:///tmp/smg-a"), "named twice"),
         ((*workers("ipc:///tmp/smg-a"), "--zmq-handshake-address", "ipc://x"), "--zmq-handshake-address"),
