@@ -1,8 +1,8 @@
 """Counts that the processes of one gateway share: a table of numbers in memory that all of them have mapped. Pure.
 
 Every cell has one writer, so there are no locks: a process counts in cells of its own, and who wants to know how many
-there are sums those of all. What an engine reported may be written by whoever heard it; a report that is read while it
-is written is as good as the one before or after.
+there are sums those of all. What an engine reported may be written by any process that heard it; a report that is read
+while it is written is as good as the one before or after.
 
 ```
 processes × {pid, heartbeat, accepting, connections, answers, waiting}

@@ -1,6 +1,6 @@
 """The gateway's side of the processes that decode images: started with the first image, killed and replaced.
 
-A broken or hostile file may end its process, or keep it busy for ever. Then the process is replaced. If it died, the
+A broken or hostile file may end its process, or keep it busy permanently. Then the process is replaced. If it died, the
 item is tried once more by the new one, since something else may have ended the old one.
 """
 

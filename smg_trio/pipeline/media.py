@@ -94,7 +94,7 @@ class MediaPreparer:
         if not sources:
             return prompt
         processor, family = self._for(model)
-        assert self._wanted is not None, "whoever processes media knows for whom"
+        assert self._wanted is not None, "a processor of media is made with it"
         wanted = await self._wanted(model)
         hold = processor.budget.hold()
         expanded = Expanded(prompt.token_ids, ())

@@ -106,11 +106,11 @@ class SharedAdmissionQueue(AdmissionQueue):
 
 
 class SharedTurns:
-    """See `http.listener.Turns`: a connection goes to whoever has fewest open.
+    """See `http.listener.Turns`: a connection goes to the process that has fewest open.
 
-    Of one listening socket whoever wakes first would get nearly all; a socket per process (SO_REUSEPORT) spreads them
-    unevenly and loses what waits in the queue of a process that ends. So all have the same one, and a process that has
-    more open than another lets that one go first, for as long as it takes to be sure that it is alive.
+    Of one listening socket the process that wakes first would get nearly all; a socket per process (SO_REUSEPORT)
+    spreads them unevenly and loses what waits in the queue of a process that ends. So all have the same one, and a
+    process that has more open than another lets that one go first, for as long as it takes to be sure that it is alive.
     """
 
     def __init__(self, board: Board, process: int) -> None:

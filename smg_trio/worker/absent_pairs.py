@@ -1,8 +1,8 @@
 """Socket pairs that engines know and no process has.
 
 They are those of a gateway of more processes that was here before, and that of a front which cannot be started for the
-moment. What its requests make waits in the engines for whoever binds the pair, and nobody would ever tell them to stop.
-So the keeper binds such pairs and has whatever speaks there stopped.
+moment. What its requests make waits in the engines for the process that binds the pair, and none would ever tell them
+to stop. So the keeper binds such pairs and has whatever speaks there stopped.
 """
 
 from __future__ import annotations

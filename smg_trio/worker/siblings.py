@@ -76,7 +76,7 @@ class SharedLedger(Ledger[DeliveryT]):
 
 
 class SharedRankSelector(RankSelector):
-    """Chooses by what all processes have sent, and by the newest report, whoever heard it.
+    """Chooses by what all processes have sent, and by the newest report that any of them heard.
 
     An engine reports its load to one process per step, and to the same one for long (vLLM 0.27.1, 0.32.0).
     """

@@ -57,7 +57,7 @@ class UsageLog:
         self._waiting.set()
 
     async def run(self) -> None:
-        """Write whatever comes, for ever. Cancelled, what has not been written is left to `finish`."""
+        """Write whatever comes, until cancelled; then what has not been written is left to `finish`."""
         while True:
             await self._waiting.wait()
             self._waiting = trio.Event()

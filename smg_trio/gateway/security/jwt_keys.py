@@ -130,7 +130,7 @@ class IssuerKeys:
         return _key_set(self._fetch(uri))
 
     async def run(self) -> None:
-        """Fetch them again and again, for ever; sooner while there are none."""
+        """Fetch them again and again, until cancelled; sooner while there are none."""
         while True:
             await trio.sleep(REFRESH_S if self._keys is not None else RETRY_S)
             if self.file is None:

@@ -155,7 +155,7 @@ def _begins_alike(one: TensorValue, other: TensorValue) -> bool:
 def _check_budget(feature: MediaFeature, number: int, info: EngineInfo) -> None:
     if not info.max_num_batched_tokens:
         return
-    # An engine encodes an item in one step or never: the request would wait for ever.
+    # An engine encodes an item in one step or never: the request would wait permanently.
     most = max(info.max_num_batched_tokens, feature.max_embeds)
     if feature.embeds > most:
         raise InvalidRequest(
