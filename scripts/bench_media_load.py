@@ -187,8 +187,8 @@ async def watch_memory(pid: int, peak: list[int]) -> None:
 
 
 def children_of(pid: int) -> list[str]:
-    """Processes that a process has started by its main thread."""
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """Processes that a process has started, by whichever of its threads."""
+    return [child for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
 
 
 def resident(pid: str) -> int:
