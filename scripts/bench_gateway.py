@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     add("--repeat", type=int, help="rounds to take medians over (default: 3, short: 1)")
     add("--tokens", type=int, help="tokens per stream (default: 200, short: 100)")
     add("--requests", type=int, help="one-token requests per round (default: 3000, short: 1500)")
-    add("--scenarios", nargs="+", metavar="NAME", help="only these; streams-1024 is run only if it is named")
+    add("--scenarios", nargs="+", metavar="NAME", help="only these; streams-256 and streams-1024 are run only if they are named")
     add("--smg", default=shutil.which("smg"), metavar="EXECUTABLE", help="SMG (default: from PATH, if there)")
     add("--vllm-python", metavar="PYTHON", help="interpreter with vLLM (see interop_env.py)")
     add("--vllm-rs", metavar="EXECUTABLE", help="the file vllm/vllm-rs of the vllm wheel")
@@ -153,7 +153,7 @@ def run(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:
     if options.scenarios:
         loads = [one for one in loads if one.name in options.scenarios]
     else:
-        loads = [one for one in loads if one.name != "streams-1024"]
+        loads = [one for one in loads if one.name not in ("streams-256", "streams-1024")]
     rounds: dict[str, dict[str, list[Figures]]] = {one.name: {} for one in loads}
     os.sched_setaffinity(0, setting.gateway_cores)
     calibration = processes.calibration_us()

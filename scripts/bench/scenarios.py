@@ -44,7 +44,7 @@ def scenarios(tokens: int, requests: int, *, short: bool) -> list[Scenario]:
         tokens: per streamed answer.
         requests: number of one-token requests.
     """
-    streams = [_streams(count, tokens) for count in ((32, 128) if short else (1, 32, 128, 512))]
+    streams = [_streams(count, tokens) for count in ((32, 128) if short else (1, 32, 128, 256, 512))]
     one_token = _one_token("one-token", 64, requests)
     if short:
         return [*streams, one_token]
