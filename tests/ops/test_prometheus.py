@@ -5,6 +5,7 @@ Run by ``nox -s ops``; the variable SMG_TRIO_PROMETHEUS names the directory of `
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,8 @@ import httpx
 import pytest
 import trio
 
+from smg_trio.testing.demo import DEMO_MODEL
+from smg_trio.wire.addresses import parse_worker_url
 from tests.ports import lasting_port
 
 from .material import ALERTS, OPS, panel_queries
@@ -32,6 +35,11 @@ QUIET = {
     "Time to decode and resize B", "Time to decode and resize C",
 }  # fmt: skip
 """Queries that may show nothing where nothing has gone wrong, and no image has come."""
+OF_SEVERAL_PROCESSES = {"Connections by process A", "Answers by process A", "Processes started again A"}
+NOT_SHOWN = {"vllm:iteration_tokens_total", "vllm:kv_block_lifetime_seconds"}
+DRAFTS = re.compile("vllm:spec_decode_.*")
+"""The fake engine does not guess tokens."""
+Panels = dict[str, list[str]]
 
 
 def promtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -96,6 +104,23 @@ def configuration(directory: Path, metrics_port: str) -> Path:
     return path
 
 
+@asynccontextmanager
+async def scraping(config: Path) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a Prometheus that has begun."""
+    port = lasting_port()
+    command = (
+        str(Path(DIRECTORY) / "prometheus"), f"--config.file={config}",
+        f"--storage.tsdb.path={config.parent}/data", f"--web.listen-address=127.0.0.1:{port}",
+    )  # fmt: skip
+    async with running(*command) as prometheus, trio.open_nursery() as nursery:
+        with trio.fail_after(PATIENCE_S):
+            await wait_for(prometheus, b"ready to receive web requests")
+        nursery.start_soon(read_away, prometheus)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, verify=False) as http:
+            yield http
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_running_gateway_is_scraped_and_every_panel_has_an_answer(tmp_path: Path) -> None:
     demo = (sys.executable, "-m", "smg_trio", "demo", "--port", "0", "--step-ms", "5")
     async with running(*demo) as gateway, trio.open_nursery() as nursery:
@@ -104,38 +129,83 @@ async def test_a_running_gateway_is_scraped_and_every_panel_has_an_answer(tmp_pa
         nursery.start_soon(read_away, gateway)
         found = re.search(r"Ready on (\S+) .*metrics: port (\d+)", printed)
         assert found is not None
-        port = lasting_port()
-        command = (
-            str(Path(DIRECTORY) / "prometheus"), f"--config.file={configuration(tmp_path, found[2])}",
-            f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}",
-        )  # fmt: skip
-        async with running(*command) as prometheus:
-            with trio.fail_after(PATIENCE_S):
-                await wait_for(prometheus, b"ready to receive web requests")
-            nursery.start_soon(read_away, prometheus)
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20, verify=False) as http:
-                await look(http, found[1])
+        async with scraping(configuration(tmp_path, found[2])) as http:
+            await use(http, found[1])
+            assert await empty_panels(http) <= QUIET | OF_SEVERAL_PROCESSES
+            await look_at_alerts(http)
         nursery.cancel_scope.cancel()
 
 
-async def look(http: httpx.AsyncClient, gateway: str) -> None:
-    """Use the gateway until Prometheus has seen it, then ask every query."""
-    body = {"model": "demo", "messages": [{"role": "user", "content": "Hi!"}], "stream": True}
+async def test_two_processes_with_vllm_s_names_fill_vllm_s_dashboards(tmp_path: Path) -> None:
+    url, port, metrics = f"ipc://{tmp_path}/workers/e0", lasting_port(), lasting_port()
+    (tmp_path / "workers").mkdir(mode=0o700)
+    launch = (
+        "launch", "--worker-urls", url, "--backend", "vllm", "--model-path", str(DEMO_MODEL), "--port", str(port),
+        "--prometheus-port", str(metrics), "--metrics-compat", "vllm", "--processes", "2",
+    )  # fmt: skip
+    engine = ("fake-engine", "--handshake", parse_worker_url(url).handshake, "--model-path", str(DEMO_MODEL))
+    smg_trio = (sys.executable, "-m", "smg_trio")
+    async with running(*smg_trio, *launch) as gateway, trio.open_nursery() as nursery:
+        nursery.start_soon(read_away, gateway)
+        async with running(*smg_trio, *engine, "--prefix-caching") as fake:
+            nursery.start_soon(read_away, fake)
+            async with scraping(configuration(tmp_path, str(metrics))) as http:
+                await use(http, f"http://127.0.0.1:{port}")
+                assert not await empty_panels(http) & OF_SEVERAL_PROCESSES
+                assert await missing_of_vllm(http) == NOT_SHOWN
+        nursery.cancel_scope.cancel()
+
+
+async def use(http: httpx.AsyncClient, gateway: str) -> None:
+    """Use the gateway until Prometheus has seen it."""
+    body = {"messages": [{"role": "user", "content": "Hi!"}], "stream": True, "max_tokens": 8}
     seen_enough = 'count_over_time(smg_router_tokens_total{token_type="output"}[10s]) > 4'
     async with httpx.AsyncClient(base_url=gateway, timeout=20, verify=False) as client:
         with trio.fail_after(PATIENCE_S):
+            while not await _is_ready(client):
+                await trio.sleep(0.1)
             while not (await ask(http, "query", query=seen_enough))["result"]:
                 assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
     (target,) = (await ask(http, "targets"))["activeTargets"]
     assert (target["health"], target["lastError"]) == ("up", "")
+
+
+async def _is_ready(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/readiness")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def empty_panels(http: httpx.AsyncClient) -> set[str]:
+    """Queries of our dashboard without an answer."""
     empty = set()
     for where, query in panel_queries():
         for name, value in VARIABLES.items():
             query = query.replace(name, value)
-        data = await ask(http, "query", query=query)
-        if not data["result"]:
+        if not (await ask(http, "query", query=query))["result"]:
             empty.add(where)
-    assert empty <= QUIET
+    return empty
+
+
+async def missing_of_vllm(http: httpx.AsyncClient) -> set[str]:
+    """Metrics of vLLM's dashboards that Prometheus has no series of, by the labels that panels select or group by."""
+    recorded = json.loads((Path(__file__).parent / "vllm_dashboards.json").read_text())
+    dashboards: list[Panels] = [shown for name, shown in recorded.items() if name != "source"]
+    missing = set()
+    for selector in {one for shown in dashboards for selectors in shown.values() for one in selectors}:
+        metric, _, labels = selector.rstrip("}").partition("{")
+        present = ",".join(f'{label}!=""' for label in labels.split(",") if label)
+        for name in (metric, f"{metric}_bucket"):
+            if (await ask(http, "query", query=f"{name}{{{present}}}"))["result"]:
+                break
+        else:
+            missing.add(metric)
+    return {metric for metric in missing if not DRAFTS.match(metric)}
+
+
+async def look_at_alerts(http: httpx.AsyncClient) -> None:
+    """All rules are evaluated, and none fires."""
     rules = (await ask(http, "rules"))["groups"][0]["rules"]
     assert [rule["name"] for rule in rules] == [rule["alert"] for rule in ALERTS]
     assert {rule["health"] for rule in rules} == {"ok"}, rules
