@@ -162,7 +162,7 @@ async def use(http: httpx.AsyncClient, gateway: str) -> None:
     seen_enough = 'count_over_time(smg_router_tokens_total{token_type="output"}[10s]) > 4'
     async with httpx.AsyncClient(base_url=gateway, timeout=20, verify=False) as client:
         with trio.fail_after(PATIENCE_S):
-            while not await _is_ready(client):
+            while not await _is_ready(client):  # noqa: ASYNC110 - a process of its own
                 await trio.sleep(0.1)
             while not (await ask(http, "query", query=seen_enough))["result"]:
                 assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
