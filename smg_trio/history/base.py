@@ -22,7 +22,9 @@ class HistoryUnavailable(GatewayFault):
 
 
 class HistoryStore(RelayedResponses, Protocol):
-    """Keeps responses and conversations, and which workers behind HTTP keep others. What a call has returned from is kept, for as long as the store's kind keeps.
+    """Keeps responses and conversations, and which workers behind HTTP keep others.
+
+    What a call has returned from is kept, for as long as the store's kind keeps.
 
     Everything kept has an owner. To another one it does not exist, unless its owner is `conversations.SHARED`. Calls
     without an owner follow one that has asked for the conversation.

@@ -40,6 +40,11 @@ INSERT INTO relayed (id, worker_url, owner, written_at) VALUES (?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET worker_url = excluded.worker_url, written_at = excluded.written_at
 WHERE owner = excluded.owner
 """
+_FORGET = (
+    "DELETE FROM responses WHERE written_at < ?",
+    "DELETE FROM conversations WHERE written_at < ?",
+    "DELETE FROM relayed WHERE written_at < ?",
+)
 _FIND_RESPONSE_ITEM = """
 SELECT r.value, r.input_items FROM response_items i JOIN responses r ON r.id = i.response_id
 WHERE i.item_id = ? AND r.owner = ? ORDER BY i.number DESC LIMIT 1
@@ -254,8 +259,7 @@ class SqliteHistory:
         moment = time.time() - age_s
 
         def work(db: sqlite3.Connection) -> int:
-            tables = ("responses", "conversations", "relayed")
-            return sum(db.execute(f"DELETE FROM {one} WHERE written_at < ?", (moment,)).rowcount for one in tables)
+            return sum(db.execute(statement, (moment,)).rowcount for statement in _FORGET)
 
         return await self._write(work)
 

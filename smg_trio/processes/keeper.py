@@ -345,7 +345,7 @@ class Keeper(Role):
         async def turn() -> None:
             (await self.gateway.admission.admit()).close()
 
-        calls: Calls = {
+        calls: Calls = relayed_calls(self.gateway.relayed) | {
             "hello": hello,
             "failed": failed,
             "forward": partial(answer_forwarded, self.gateway),
@@ -354,7 +354,7 @@ class Keeper(Role):
             "key_enter": front.keys.enter,
             "key_headers": front.keys.headers,
             "turn": turn,
-        } | relayed_calls(self.gateway.relayed)
+        }
         history = self.gateway.history
         return calls if history is None else calls | history_calls(history)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -93,7 +92,7 @@ class _NoteId:
 
 
 async def kept_response(gateway: Gateway, request: Request) -> Response | None:
-    """What is asked of a stored response by its id. Raises NoReadyWorker; None if the endpoint is to answer."""
+    """What is asked of a stored response; None if the endpoint is to answer. Raises NotFound, NoReadyWorker."""
     response_id = request.path_parameters["response_id"]
     owner = gateway.keys.owner(request.context.holder)
     known = await gateway.relayed.find_relayed(response_id, owner)
@@ -101,6 +100,8 @@ async def kept_response(gateway: Gateway, request: Request) -> Response | None:
         return None
     pinned = await _find(gateway, response_id, owner, gateway.registry.http.workers())
     if pinned is None:
+        if gateway.history is None:  # the endpoint would say that nothing is ever stored
+            raise response_not_found(response_id)
         return None
     plan = RelayPlan(
         endpoint="responses",

@@ -25,7 +25,9 @@ class RelayStream:
 
     __slots__ = ("_begun", "_count", "_done", "_look", "_ready", "_session", "_status")
 
-    def __init__(self, session: RelaySession, status: int, look: Callable[[bytes], Awaitable[bool]] | None = None) -> None:
+    def __init__(
+        self, session: RelaySession, status: int, look: Callable[[bytes], Awaitable[bool]] | None = None
+    ) -> None:
         """`look` is shown the first reads, until it has seen what it looks for."""
         self._session = session
         self._status = status
