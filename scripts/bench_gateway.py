@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     add("--repeat", type=int, help="rounds to take medians over (default: 3, short: 1)")
     add("--tokens", type=int, help="tokens per stream (default: 200, short: 100)")
     add("--requests", type=int, help="one-token requests per round (default: 3000, short: 1500)")
-    add("--scenarios", nargs="+", metavar="NAME", help="only these; streams-256 and streams-1024 are run only if they are named")
+    add("--scenarios", nargs="+", metavar="NAME", help="only these; streams-256 and -1024 only if named")
     add("--smg", default=shutil.which("smg"), metavar="EXECUTABLE", help="SMG (default: from PATH, if there)")
     add("--vllm-python", metavar="PYTHON", help="interpreter with vLLM (see interop_env.py)")
     add("--vllm-rs", metavar="EXECUTABLE", help="the file vllm/vllm-rs of the vllm wheel")

@@ -1,4 +1,4 @@
-"""Which response ids are in use by requests being answered now, and which workers behind HTTP keep which response.
+"""Which response ids are in use by requests being answered now.
 
 Clients may choose the id of a response, and a client that retries chooses the same one again. An id has one request at
 a time; what is kept in the history is asked there.
@@ -6,10 +6,8 @@ a time; what is kept in the history is asked there.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
 
 from smg_trio.core.errors import Conflict
 
@@ -38,38 +36,3 @@ def id_in_use(response_id: str) -> Conflict:
         f"request_id '{response_id}' is in use by another response; choose another one, or leave it out.",
         param="request_id",
     )
-
-
-_MOST_PINNED: Final = 100_000
-
-
-class Pin(NamedTuple):
-    """Which worker keeps a response, and whose it is (see `KeyRing.owner`)."""
-
-    worker_id: str
-    owner: str
-
-
-class ResponsePins:
-    """Which worker behind HTTP keeps which response; the oldest are forgotten first."""
-
-    def __init__(self) -> None:
-        self._pins: OrderedDict[str, Pin] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._pins)
-
-    def note(self, response_id: str, worker_id: str, owner: str) -> None:
-        """A worker has made the response."""
-        self._pins[response_id] = Pin(worker_id, owner)
-        self._pins.move_to_end(response_id)
-        if len(self._pins) > _MOST_PINNED:
-            self._pins.popitem(last=False)
-
-    def find(self, response_id: str) -> Pin | None:
-        """Where it is; None if that is not known."""
-        return self._pins.get(response_id)
-
-    def forget(self, response_id: str) -> None:
-        """It has been deleted."""
-        self._pins.pop(response_id, None)

@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from smg_trio.gateway.tasks.background import BackgroundTasks
+from smg_trio.history.relayed import RelayedInMemory, RelayedResponses
 from smg_trio.routing.rules import admission_queue_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ class Sharing:
     def background(self) -> BackgroundTasks:
         """Responses that no client waits for."""
         return BackgroundTasks()
+
+    def relayed(self) -> RelayedResponses:
+        """Which workers behind HTTP keep which responses, where there is no history."""
+        return RelayedInMemory()
 
     def worker_ready(self, worker: WorkerSpec) -> str:
         """Why a worker that has its engines does not serve yet, if so; else ``""``."""

@@ -26,7 +26,7 @@ from smg_trio.gateway.observability.recent_errors import RecentErrors
 from smg_trio.gateway.observability.series import LATENCY_BUCKETS_S
 from smg_trio.gateway.observability.usage import UsageObserver
 from smg_trio.gateway.request_body.incoming import BodyMemory
-from smg_trio.gateway.response_ids import ResponseIds, ResponsePins
+from smg_trio.gateway.response_ids import ResponseIds
 from smg_trio.gateway.security.exposure import is_local
 from smg_trio.gateway.security.key_limits import KeyMeters
 from smg_trio.gateway.security.origins import OriginPolicy
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from smg_trio.gateway.security.key_ring import Access, KeyHolder
     from smg_trio.gateway.sharing import Sharing
     from smg_trio.history.base import HistoryStore
+    from smg_trio.history.relayed import RelayedResponses
     from smg_trio.pipeline.models import ModelCatalog, ServedModel
     from smg_trio.routing.registry import Registry
     from smg_trio.settings.settings import Settings
@@ -96,7 +97,7 @@ class Gateway:
         adapters: LoRA adapters, which are models too.
         background: responses that no client waits for.
         response_ids: those of responses being generated.
-        pins: which worker behind HTTP keeps which response.
+        relayed: which worker behind HTTP keeps which response.
         in_flight: answers being generated now, streamed or not, oldest first.
         tool_runs: the scopes of responses that call tools.
         errors: what went wrong lately.
@@ -146,7 +147,7 @@ class Gateway:
         self.adapters = Adapters(catalog, registry)
         self.background = sharing.background()
         self.response_ids = ResponseIds()
-        self.pins = ResponsePins()
+        self.relayed: RelayedResponses = sharing.relayed() if history is None else history
         encodings = EncodingCache(settings.tokenizer_cache_l1_max_memory)
         self.limits = _request_limits(settings)
         self.deadlines = DeadlineQueue(settings.request_timeout_secs)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from smg_trio.core.errors import Conflict, GatewayFault
+from smg_trio.history.relayed import RelayedResponses
 
 if TYPE_CHECKING:
     from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
@@ -20,8 +21,10 @@ class HistoryUnavailable(GatewayFault):
         super().__init__("Stored responses and conversations cannot be read or written at present. Try again later.")
 
 
-class HistoryStore(Protocol):
-    """Keeps responses and conversations. What a call has returned from is kept, for as long as the store's kind keeps.
+class HistoryStore(RelayedResponses, Protocol):
+    """Keeps responses and conversations, and which workers behind HTTP keep others.
+
+    What a call has returned from is kept, for as long as the store's kind keeps.
 
     Everything kept has an owner. To another one it does not exist, unless its owner is `conversations.SHARED`. Calls
     without an owner follow one that has asked for the conversation.
@@ -95,7 +98,7 @@ class HistoryStore(Protocol):
         ...
 
     async def forget_old(self, age_s: float) -> int:
-        """Forget responses and conversations that were last written more than `age_s` seconds ago; how many.
+        """Forget everything that was last written more than `age_s` seconds ago; how many responses and conversations.
 
         A conversation is written by its metadata and by items that are added.
         """

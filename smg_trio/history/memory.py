@@ -13,6 +13,7 @@ import trio
 from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse, is_visible
 from smg_trio.core.heavy_json import weight
 from smg_trio.history.base import chain_from, id_taken
+from smg_trio.history.relayed import RelayedInMemory
 
 MAX_RESPONSES: Final = 10_000
 MAX_CONVERSATIONS: Final = 10_000
@@ -20,7 +21,7 @@ MAX_WEIGHT: Final = 256_000_000
 """Characters of all responses, and of all conversations, each value in them counted as eight more."""
 
 
-class MemoryHistory:
+class MemoryHistory(RelayedInMemory):
     """See `HistoryStore`. No call waits."""
 
     def __init__(
@@ -29,6 +30,7 @@ class MemoryHistory:
         max_conversations: int = MAX_CONVERSATIONS,
         max_weight: int = MAX_WEIGHT,
     ) -> None:
+        super().__init__()
         self._max_responses = max_responses
         self._max_conversations = max_conversations
         self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
@@ -185,7 +187,7 @@ class MemoryHistory:
             self._forget_response(response_id)
         for conversation_id in conversations:
             self._forget_conversation(conversation_id)
-        return len(responses) + len(conversations)
+        return len(responses) + len(conversations) + self._forget_relayed(moment)
 
 
 def _ids(items: Iterable[Item]) -> dict[str, None]:

@@ -15,12 +15,13 @@ from urllib.parse import unquote
 
 import psycopg
 
-from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse
+from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse, is_visible
 from smg_trio.core.errors import ConfigError
 from smg_trio.history.availability import Availability
 from smg_trio.history.base import HistoryUnavailable, chain_from, id_taken
 from smg_trio.history.postgres_pool import Connection, Pool
 from smg_trio.history.postgres_schema import NewerSchema, prepare_schema
+from smg_trio.history.relayed import RelayedResponse
 
 Result = TypeVar("Result")
 
@@ -81,6 +82,11 @@ SELECT wanted.id, found.value FROM unnest(%s::text[]) AS wanted (id) CROSS JOIN 
     SELECT i.value FROM smg_trio_items i WHERE i.id = wanted.id AND i.owner = %s ORDER BY i.number DESC LIMIT 1
 ) AS found
 """
+_PUT_RELAYED: Final = """
+INSERT INTO smg_trio_relayed (id, worker_url, owner) VALUES (%s, %s, %s)
+ON CONFLICT (id) DO UPDATE SET worker_url = excluded.worker_url, written_at = now()
+WHERE smg_trio_relayed.owner = excluded.owner
+"""
 _PUT_CONVERSATION: Final = """
 INSERT INTO smg_trio_conversations (id, owner, created_at, metadata) VALUES (%s, %s, %s, %s)
 ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata, written_at = now()
@@ -106,6 +112,12 @@ _FORGET: Final[tuple[LiteralString, ...]] = (
     """
     DELETE FROM smg_trio_conversations WHERE id IN (
         SELECT id FROM smg_trio_conversations WHERE written_at < now() - make_interval(secs => %s)
+        LIMIT %s FOR UPDATE SKIP LOCKED
+    )
+    """,
+    """
+    DELETE FROM smg_trio_relayed WHERE id IN (
+        SELECT id FROM smg_trio_relayed WHERE written_at < now() - make_interval(secs => %s)
         LIMIT %s FOR UPDATE SKIP LOCKED
     )
     """,
@@ -290,6 +302,22 @@ class PostgresHistory:
         """See `HistoryStore.delete_item`."""
         statement = "DELETE FROM smg_trio_items WHERE conversation_id = %s AND id = %s"
         return await self._delete(statement, (_key(conversation_id), _key(item_id)))
+
+    async def put_relayed(self, response_id: str, worker_url: str, owner: str) -> None:
+        """See `RelayedResponses.put_relayed`."""
+        row = (_key(response_id), worker_url, _key(owner))
+        await self._write(lambda db: db.execute(_PUT_RELAYED, row))
+
+    async def find_relayed(self, response_id: str, owner: str) -> RelayedResponse | None:
+        """See `RelayedResponses.find_relayed`."""
+        statement = "SELECT worker_url, owner FROM smg_trio_relayed WHERE id = %s"
+        row = await self._read(lambda db: db.execute(statement, (_key(response_id),)).fetchone())
+        return None if row is None else RelayedResponse(row[0], is_visible(row[1], _key(owner)))
+
+    async def delete_relayed(self, response_id: str, owner: str) -> None:
+        """See `RelayedResponses.delete_relayed`."""
+        statement = "DELETE FROM smg_trio_relayed WHERE id = %s AND owner IN (%s, %s)"
+        await self._delete(statement, (_key(response_id), SHARED, _key(owner)))
 
     async def forget_old(self, age_s: float) -> int:
         """See `HistoryStore.forget_old`. By the database's clock."""

@@ -40,12 +40,18 @@ CREATE TABLE smg_trio_items (
 CREATE INDEX smg_trio_items_in_order ON smg_trio_items (conversation_id, number);
 CREATE INDEX smg_trio_items_by_item ON smg_trio_items (id, owner, number);
 """
+_RELAYED: Final = """
+CREATE TABLE smg_trio_relayed (
+    id text PRIMARY KEY, worker_url text NOT NULL, owner text NOT NULL, written_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX smg_trio_relayed_by_age ON smg_trio_relayed (written_at);
+"""
 
 _IN_SEARCH_PATH: Final = """
 SELECT 1 FROM pg_tables WHERE tablename = 'smg_trio_schema' AND schemaname = ANY(current_schemas(false))
 """
 
-MIGRATIONS: Final[tuple[LiteralString, ...]] = (_FIRST,)
+MIGRATIONS: Final[tuple[LiteralString, ...]] = (_FIRST, _RELAYED)
 """The statements that lead from each version to the next; 0 is an empty database."""
 VERSION: Final = len(MIGRATIONS)
 

@@ -15,11 +15,12 @@ from typing import TypeVar
 
 import trio
 
-from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse
+from smg_trio.core.conversations import SHARED, Item, StoredConversation, StoredResponse, is_visible
 from smg_trio.core.errors import ConfigError
 from smg_trio.history.availability import Availability
 from smg_trio.history.base import HistoryUnavailable, chain_from, id_taken
 from smg_trio.history.private_files import create_private, warn_of_open_files
+from smg_trio.history.relayed import RelayedResponse
 from smg_trio.history.sqlite_schema import NewerSchema, index_items, prepare_schema
 
 Result = TypeVar("Result")
@@ -34,6 +35,16 @@ WHERE owner = excluded.owner
 _GET_RESPONSE = """
 SELECT id, value, input_items, previous_id, conversation_id, owner FROM responses WHERE id = ? AND owner IN (?, ?)
 """
+_PUT_RELAYED = """
+INSERT INTO relayed (id, worker_url, owner, written_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET worker_url = excluded.worker_url, written_at = excluded.written_at
+WHERE owner = excluded.owner
+"""
+_FORGET = (
+    "DELETE FROM responses WHERE written_at < ?",
+    "DELETE FROM conversations WHERE written_at < ?",
+    "DELETE FROM relayed WHERE written_at < ?",
+)
 _FIND_RESPONSE_ITEM = """
 SELECT r.value, r.input_items FROM response_items i JOIN responses r ON r.id = i.response_id
 WHERE i.item_id = ? AND r.owner = ? ORDER BY i.number DESC LIMIT 1
@@ -227,13 +238,28 @@ class SqliteHistory:
         statement = "DELETE FROM items WHERE conversation_id = ? AND id = ?"
         return await self._write(lambda db: db.execute(statement, (conversation_id, item_id)).rowcount > 0)
 
+    async def put_relayed(self, response_id: str, worker_url: str, owner: str) -> None:
+        """See `RelayedResponses.put_relayed`."""
+        row = (response_id, worker_url, owner, time.time())
+        await self._write(lambda db: db.execute(_PUT_RELAYED, row))
+
+    async def find_relayed(self, response_id: str, owner: str) -> RelayedResponse | None:
+        """See `RelayedResponses.find_relayed`."""
+        statement = "SELECT worker_url, owner FROM relayed WHERE id = ?"
+        row = await self._read(lambda db: db.execute(statement, (response_id,)).fetchone())
+        return None if row is None else RelayedResponse(row[0], is_visible(row[1], owner))
+
+    async def delete_relayed(self, response_id: str, owner: str) -> None:
+        """See `RelayedResponses.delete_relayed`."""
+        statement = "DELETE FROM relayed WHERE id = ? AND owner IN (?, ?)"
+        await self._write(lambda db: db.execute(statement, (response_id, SHARED, owner)))
+
     async def forget_old(self, age_s: float) -> int:
         """See `HistoryStore.forget_old`."""
         moment = time.time() - age_s
 
         def work(db: sqlite3.Connection) -> int:
-            responses = db.execute("DELETE FROM responses WHERE written_at < ?", (moment,)).rowcount
-            return responses + db.execute("DELETE FROM conversations WHERE written_at < ?", (moment,)).rowcount
+            return sum(db.execute(statement, (moment,)).rowcount for statement in _FORGET)
 
         return await self._write(work)
 

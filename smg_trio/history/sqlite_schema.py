@@ -1,6 +1,7 @@
 """The tables of the SQLite history, and how files of earlier versions are brought up to date.
 
-``PRAGMA user_version`` numbers the schema: 0 had neither owners nor an index of items, 1 no times of writing. What was
+``PRAGMA user_version`` numbers the schema: 0 had neither owners nor an index of items, 1 no times of writing, 2 no
+responses that workers behind HTTP keep. What was
 kept before there were owners belongs to `conversations.SHARED`: it was open to every key holder then, and still is.
 """
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("smg_trio.history")
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _TABLES: Final = """
 CREATE TABLE responses (
@@ -55,6 +56,12 @@ CREATE INDEX conversations_by_age ON conversations (written_at);
 """
 """What was kept before is as old as the migration."""
 
+_RELAYED_TABLE: Final = """
+CREATE TABLE relayed (id TEXT PRIMARY KEY, worker_url TEXT NOT NULL, owner TEXT NOT NULL, written_at REAL NOT NULL)
+    WITHOUT ROWID;
+CREATE INDEX relayed_by_age ON relayed (written_at);
+"""
+
 
 class NewerSchema(Exception):
     """The file was written by a later version of this program."""
@@ -72,8 +79,10 @@ def prepare_schema(db: sqlite3.Connection) -> None:
             raise NewerSchema
         if version < 1:
             _add_owners_and_items(db)
-        if version < VERSION:
+        if version < 2:
             _run(db, _WRITTEN_COLUMNS)
+        if version < VERSION:
+            _run(db, _RELAYED_TABLE)
             db.execute(f"PRAGMA user_version = {VERSION}")
     except BaseException:
         if db.in_transaction:

@@ -30,12 +30,13 @@ from smg_trio.processes import keys
 from smg_trio.processes.channel import Channel, PeerGone
 from smg_trio.processes.feed import FrontFeed
 from smg_trio.processes.forwarding import forward
-from smg_trio.processes.history import RemoteHistory
+from smg_trio.processes.history import RemoteHistory, RemoteRelayed
 from smg_trio.processes.memory import SharedBoard
 from smg_trio.processes.sharing import FrontBackgroundTasks, SharedAdmissionQueue, SharedTurns
 from smg_trio.processes.state import GatewayState, Reconciler
 from smg_trio.processes.values import settings_of_value
 from smg_trio.routing.admission import admission_limit
+from smg_trio.routing.http_options import http_worker_options
 from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of, timeouts_of
 from smg_trio.worker.siblings import Siblings
@@ -157,6 +158,10 @@ class FrontRole(Role):
         """See `Role.open_history`."""
         return _remote(self.keeper) if settings.history_backend == "memory" else super().open_history(settings)
 
+    def relayed(self) -> RemoteRelayed:
+        """See `Sharing.relayed`."""
+        return RemoteRelayed(self.keeper)
+
     def registry(self, settings: Settings, transport: Transport, plugins: PluginSet) -> Registry:
         """See `Role.registry`."""
         # Which workers there are is the keeper's to say.
@@ -168,6 +173,7 @@ class FrontRole(Role):
             rules,
             pixel_form=pixel_form_of(settings),
             siblings=self._siblings,
+            http_options=http_worker_options(settings),
         )
 
     def _siblings(self, spec: WorkerSpec) -> Siblings:
@@ -204,7 +210,7 @@ class FrontRole(Role):
         gateway.registry.changed = self._report
         await self._reconcile()
         with trio.move_on_after(_TAKE_OVER_LIMIT_S):
-            for worker in gateway.registry.workers():
+            for worker in gateway.registry.all_workers():
                 if worker.spec.worker_id in self._state.ready:
                     await worker.wait_state(WorkerState.READY)
         self._report()
@@ -218,7 +224,7 @@ class FrontRole(Role):
         """Tell the keeper what this front knows of each worker."""
         if self._gateway is not None:
             registry = self._gateway.registry
-            ids = [worker.spec.worker_id for worker in registry.workers()]
+            ids = [worker.spec.worker_id for worker in registry.all_workers()]
             self.keeper.notify("workers", {one: registry.snapshot(one).state.value for one in ids})
 
     async def run(self, gateway: Gateway) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from smg_trio.history.base import HistoryUnavailable
+from smg_trio.history.relayed import RelayedResponse
 from smg_trio.processes.channel import PeerGone
 from smg_trio.processes.values import (
     conversation_of_value,
@@ -18,11 +19,12 @@ from smg_trio.processes.values import (
 if TYPE_CHECKING:
     from smg_trio.core.conversations import Item, StoredConversation, StoredResponse
     from smg_trio.history.base import HistoryStore
+    from smg_trio.history.relayed import RelayedResponses
     from smg_trio.processes.channel import Calls, Channel
 
 
-class RemoteHistory:
-    """See `HistoryStore`: a front's. It is unavailable once the keeper is gone."""
+class RemoteRelayed:
+    """See `RelayedResponses`: a front's. They are unavailable once the keeper is gone."""
 
     def __init__(self, keeper: Channel) -> None:
         self._keeper = keeper
@@ -32,6 +34,23 @@ class RemoteHistory:
             return await self._keeper.call(name, *arguments)
         except PeerGone:
             raise HistoryUnavailable from None
+
+    async def put_relayed(self, response_id: str, worker_url: str, owner: str) -> None:
+        """See `RelayedResponses.put_relayed`."""
+        await self._call("put_relayed", response_id, worker_url, owner)
+
+    async def find_relayed(self, response_id: str, owner: str) -> RelayedResponse | None:
+        """See `RelayedResponses.find_relayed`."""
+        found = await self._call("find_relayed", response_id, owner)
+        return None if found is None else RelayedResponse(*found)
+
+    async def delete_relayed(self, response_id: str, owner: str) -> None:
+        """See `RelayedResponses.delete_relayed`."""
+        await self._call("delete_relayed", response_id, owner)
+
+
+class RemoteHistory(RemoteRelayed):
+    """See `HistoryStore`: a front's. It is unavailable once the keeper is gone."""
 
     def ensure_writable(self) -> None:
         """See `HistoryStore.ensure_writable`."""
@@ -96,6 +115,20 @@ class RemoteHistory:
     async def forget_old(self, age_s: float) -> int:
         """See `HistoryStore.forget_old`: the keeper does so by itself."""
         return 0
+
+
+def relayed_calls(store: RelayedResponses) -> Calls:
+    """The keeper's side of `RemoteRelayed`."""
+
+    async def find_relayed(response_id: str, owner: str) -> list[Any] | None:
+        found = await store.find_relayed(response_id, owner)
+        return None if found is None else list(found)
+
+    return {
+        "put_relayed": store.put_relayed,
+        "find_relayed": find_relayed,
+        "delete_relayed": store.delete_relayed,
+    }
 
 
 def history_calls(store: HistoryStore) -> Calls:

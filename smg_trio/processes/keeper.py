@@ -30,11 +30,12 @@ from smg_trio.processes.feed import KeeperFeed
 from smg_trio.processes.forwarding import answer_forwarded
 from smg_trio.processes.front_process import Front
 from smg_trio.processes.fronts import Fronts
-from smg_trio.processes.history import history_calls
+from smg_trio.processes.history import history_calls, relayed_calls
 from smg_trio.processes.keys import KeyBook
 from smg_trio.processes.memory import SharedBoard
 from smg_trio.processes.metrics import MergedMetrics, process_metrics
 from smg_trio.processes.values import adapter_value, settings_value, spec_value
+from smg_trio.routing.http_options import http_worker_options
 from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of, timeouts_of
 from smg_trio.worker.siblings import Siblings
@@ -118,6 +119,7 @@ class Keeper(Role):
             rules_of(settings),
             pixel_form=pixel_form_of(settings),
             siblings=self._siblings,
+            http_options=http_worker_options(settings),
         )
 
     def _siblings(self, spec: WorkerSpec) -> Siblings:
@@ -160,7 +162,7 @@ class Keeper(Role):
                 "draining": worker.state is WorkerState.DRAINING,
                 "ready": worker.state is WorkerState.READY,
             }
-            for worker in gateway.registry.workers()
+            for worker in gateway.registry.all_workers()
         ]
         adapters = [
             adapter_value(model.model_id, model.lora, model.created)
@@ -173,7 +175,7 @@ class Keeper(Role):
     def _changed(self) -> None:
         """Workers, models or adapters are others than before: tell every front."""
         self._generation += 1
-        now = {worker.spec.worker_id for worker in self.gateway.registry.workers()}
+        now = {worker.spec.worker_id for worker in self.gateway.registry.all_workers()}
         self._gone += [(self._generation, worker_id) for worker_id in self._known - now]
         self._known = now
         state = self._state()
@@ -343,7 +345,7 @@ class Keeper(Role):
         async def turn() -> None:
             (await self.gateway.admission.admit()).close()
 
-        calls: Calls = {
+        calls: Calls = relayed_calls(self.gateway.relayed) | {
             "hello": hello,
             "failed": failed,
             "forward": partial(answer_forwarded, self.gateway),

@@ -83,7 +83,7 @@ class Reconciler:
             spec = wanted.get(worker_id)
             if spec is None or not _same_connection(told, spec):
                 del self._told[worker_id]
-                if any(worker.spec.worker_id == worker_id for worker in registry.workers()):
+                if any(worker.spec.worker_id == worker_id for worker in registry.all_workers()):
                     registry.remove(worker_id)
 
     async def _have(self, spec: WorkerSpec) -> None:
@@ -96,7 +96,7 @@ class Reconciler:
             await registry.replace(replace(spec, vocab_size=own.vocab_size, model_id=own.model_id))
         else:
             await registry.wait_closed(spec.url)
-            await registry.add(await self._gateway.loads.model_of_worker(spec))
+            await registry.add(spec if spec.over_http else await self._gateway.loads.model_of_worker(spec))
         self._told[spec.worker_id] = spec
 
     def _have_adapters(self, values: list[list[Any]]) -> None:

@@ -41,10 +41,12 @@ class HttpChoice:
         lease: HttpLease = self._roster.choose(model, context, avoid, now, over_http=True).lease(now)
         return lease
 
-    def lease_pinned(self, worker_id: str) -> HttpLease | None:
+    def lease_pinned(self, url: str) -> HttpLease | None:
         """A lease on that very worker, which holds what the request is about; None if it takes no requests now."""
-        entry, now = self._roster.entries.get(worker_id), trio.current_time()
-        if entry is None or not entry.over_http or not entry.takes_requests(now):
+        now = trio.current_time()
+        found = (entry for entry in self._roster.entries.values() if entry.over_http and entry.worker.spec.url == url)
+        entry = next(found, None)
+        if entry is None or not entry.takes_requests(now):
             return None
         lease: HttpLease = entry.lease(now)
         return lease

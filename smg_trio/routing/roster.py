@@ -23,6 +23,7 @@ from smg_trio.upstream.http_worker import HttpWorker
 from smg_trio.worker.nursery import Worker
 
 if TYPE_CHECKING:
+    from smg_trio.core.board import RankCells
     from smg_trio.core.media import PixelForm
     from smg_trio.routing.policies import Policy, RoutingContext
     from smg_trio.routing.retries import RetrySchedule
@@ -51,7 +52,7 @@ class Entry:
         self.lifecycle = Lifecycle()
         self.breaker: Breaker | None = None
         self.leases = 0
-        self._cells = None if worker.siblings is None else worker.siblings.cells
+        self._cells = _cells_of(worker)
         self.selections = 0
         self.errors: Counter[str] = Counter()
         self.scope = trio.CancelScope()
@@ -170,6 +171,12 @@ class Entry:
             if self._idle is None:
                 self._idle = trio.Event()
             await self._idle.wait()
+
+
+def _cells_of(worker: AnyWorker) -> RankCells | None:
+    if isinstance(worker, HttpWorker):
+        return worker.cells
+    return None if worker.siblings is None else worker.siblings.cells
 
 
 def _judge(verdict: Verdict) -> bool | None:

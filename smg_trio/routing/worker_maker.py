@@ -31,12 +31,13 @@ class WorkerMaker:
 
     def make(self, spec: WorkerSpec) -> AnyWorker:
         """A worker, to be run. Raises ConfigError for a malformed URL."""
+        siblings = self.siblings(spec)
         if spec.over_http:
-            return HttpWorker(spec, self.http_options)
+            return HttpWorker(spec, self.http_options, cells=None if siblings is None else siblings.cells)
         return Worker(
             spec,
             self.transport,
-            siblings=self.siblings(spec),
+            siblings=siblings,
             silence_limit_s=self.timeouts.silence_limit_s,
             send_limit_s=self.timeouts.send_limit_s,
             handshake_limit_s=self.timeouts.handshake_limit_s,

@@ -90,12 +90,6 @@ def process_count(settings: Settings, cpu_count: int) -> int:
 def _check_kinds_of_workers(settings: Settings) -> None:
     """What workers with engines need, and what those behind HTTP exclude."""
     zmq_urls = [url for url in settings.worker_urls if not is_http_url(url)]
-    if settings.processes != "1" and len(zmq_urls) < len(settings.worker_urls):
-        raise ConfigError(
-            "--worker-urls",
-            f"workers behind HTTP need a gateway of one process, not --processes {settings.processes}.",
-            "Leave --processes out, or run several gateways.",
-        )
     if zmq_urls and settings.model_path is None:
         raise ConfigError(
             "--model-path",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from smg_trio.core.errors import SmgError
     from smg_trio.core.http_addresses import HttpAddress
 
-_READ_BYTES: Final = 64 * 1024
 _USER_AGENT: Final = f"smg-trio/{__version__}"
 
 
@@ -138,13 +137,13 @@ class Exchange:
         try:
             if connection is None:
                 raise BadResponse("the connection is closed")
-            data = await connection.stream.receive_some(_READ_BYTES)
+            data = await connection.receive()
             if data:
                 self._heard = True
                 self._reader.feed(data)
             else:
                 self._reader.feed_eof()
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             raise self._failure or self._broken("the connection ended before the response did") from None
         except BadResponse as error:
             raise self._failure or self._broken(str(error)) from None

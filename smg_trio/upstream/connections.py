@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,15 +22,24 @@ IDLE_LIMIT_S: Final = 3.0
 connection fails, or has to be sent twice."""
 
 
-class Connection:
-    """One connection. `stream` sends and receives; `close` never waits."""
+READ_BYTES: Final = 64 * 1024
 
-    __slots__ = ("_close", "_readable", "stream")
+
+class Connection:
+    """One connection. `stream` sends; `close` never waits.
+
+    Attributes:
+        receive: what comes next, or empty bytes at the end. Raises trio.BrokenResourceError, trio.ClosedResourceError,
+            OSError. Cancelled, nothing is lost.
+    """
+
+    __slots__ = ("_close", "_readable", "receive", "stream")
 
     def __init__(
         self, stream: trio.abc.Stream, close: Callable[[], None], readable: Callable[[], bool] = lambda: False
     ) -> None:
         self.stream = stream
+        self.receive: Callable[[], Awaitable[bytes | bytearray]] = partial(stream.receive_some, READ_BYTES)
         self._close = close
         self._readable = readable
 
@@ -40,6 +50,32 @@ class Connection:
     def close(self) -> None:
         """Close it now; who reads from it gets ClosedResourceError. Idempotent."""
         self._close()
+
+
+class PlainConnection(Connection):
+    """A connection without TLS. Takes over the stream's socket.
+
+    Most reads of a stream find nothing yet, so it waits first and then reads, on the socket itself: trio's stream tries
+    to read first, which costs a third of what it costs to relay a chunk.
+    """
+
+    __slots__ = ("_sock",)
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._sock = socket.socket(fileno=stream.socket.detach())
+        self._sock.setblocking(False)
+        again = trio.SocketStream(trio.socket.from_stdlib_socket(self._sock))
+        super().__init__(again, again.socket.close, again.socket.is_readable)
+        self.receive = self._receive
+
+    async def _receive(self) -> bytes:
+        sock = self._sock
+        while True:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                return sock.recv(READ_BYTES)
+            except BlockingIOError:
+                continue
 
 
 Connect = Callable[[], Awaitable[Connection]]
@@ -63,7 +99,7 @@ def connector(address: HttpAddress, name: str, tls: ssl.SSLContext | None) -> Co
             raise UpstreamUnreachable(f"Worker {name} cannot be reached ({_words(error)}).") from None
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not address.tls:
-            return Connection(plain, plain.socket.close, plain.socket.is_readable)
+            return PlainConnection(plain)
         encrypted = trio.SSLStream(
             plain, tls or ssl.create_default_context(), server_hostname=address.host, https_compatible=True
         )

@@ -41,6 +41,7 @@ from smg_trio.upstream.errors import UpstreamDisconnected, UpstreamUnreachable
 if TYPE_CHECKING:
     import ssl
 
+    from smg_trio.core.board import RankCells
     from smg_trio.core.engines import EngineLoad
     from smg_trio.upstream.connections import Connect
 
@@ -86,15 +87,20 @@ class HttpWorker:
         models: names that it serves, as far as is known; they stay while it is away.
         runtime: what the server is: ``smg-trio``, ``vllm``, ``sglang``, ``generic``; empty before it is known.
         listed: the models as the server lists them, by name.
-        siblings: none: a gateway of several processes has no workers behind HTTP.
+        cells: its row on the board, in a gateway of several processes: what all of them have in flight at the server.
+            Everything else each process finds out by itself.
     """
 
-    siblings = None
-
     def __init__(
-        self, spec: WorkerSpec, options: HttpWorkerOptions | None = None, *, connect: Connect | None = None
+        self,
+        spec: WorkerSpec,
+        options: HttpWorkerOptions | None = None,
+        *,
+        cells: RankCells | None = None,
+        connect: Connect | None = None,
     ) -> None:
         self.spec = spec
+        self.cells = cells
         self._options = options or HttpWorkerOptions()
         self.client = UpstreamClient(
             parse_http_url(spec.url), spec.worker_id, self._options.limits, tls=self._options.tls, connect=connect
@@ -120,12 +126,18 @@ class HttpWorker:
         """A request of a client, counted as load until `leave`; see `Exchange.start`."""
         exchange = self.client.exchange(request)
         self._requests[exchange] = None
+        self._count()
         return exchange
 
     def leave(self, exchange: Exchange) -> None:
         """The request is over or nobody wants its response: ends it at the worker. Never blocks; idempotent."""
         self._requests.pop(exchange, None)
+        self._count()
         exchange.close()
+
+    def _count(self) -> None:
+        if self.cells is not None:
+            self.cells.set_in_flight(0, len(self._requests))
 
     def with_key(self, request: UpstreamRequest) -> UpstreamRequest:
         """The request with the worker's own key, if it has one."""
@@ -167,16 +179,16 @@ class HttpWorker:
 
     @property
     def in_flight(self) -> int:
-        """Requests of clients that it has now, by our count."""
-        return len(self._requests)
+        """Requests of clients that it has now, by our count: that of all processes together."""
+        return len(self._requests) if self.cells is None else self.cells.in_flight(0)
 
     @property
     def load(self) -> float:
         """Requests per engine: our own, or all that the server tells of, whichever is more."""
         heard = self._fresh_load()
         if heard is None:
-            return float(len(self._requests))
-        return max(len(self._requests), heard.total.running + heard.total.waiting) / heard.engines
+            return float(self.in_flight)
+        return max(self.in_flight, heard.total.running + heard.total.waiting) / heard.engines
 
     def busy_loads(self) -> list[EngineLoad]:
         """What the server last told of its load, all engines together, while that is fresh."""

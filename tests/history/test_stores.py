@@ -353,7 +353,7 @@ async def test_what_a_file_without_times_holds_is_as_old_as_its_migration(tmp_pa
         first.executescript("""
             DROP INDEX responses_by_age; ALTER TABLE responses DROP COLUMN written_at;
             DROP INDEX conversations_by_age; ALTER TABLE conversations DROP COLUMN written_at;
-            PRAGMA user_version = 1;
+            DROP TABLE relayed; PRAGMA user_version = 1;
         """)
     async with sqlite_store(tmp_path) as history:
         assert await history.get_response("resp_1", "alice") == response(1, owner="alice")
@@ -469,6 +469,26 @@ async def test_a_transaction_that_fails_leaves_the_store_usable_and_is_logged_on
 
 
 # ---- later states, and age -----------------------------------------------------------------------------------
+
+
+async def test_where_a_relayed_response_is_belongs_to_its_owner(store: Opener) -> None:
+    async with store() as history:
+        assert await history.find_relayed("resp_1", "alice") is None
+        await history.put_relayed("resp_1", "http://a", "alice")
+        await history.put_relayed("resp_1", "http://b", "bob")  # another owner's note is not replaced
+        await history.put_relayed("resp_2", "http://b", "")
+        await history.put_relayed("resp_2", "http://c", "")
+        assert await history.find_relayed("resp_1", "alice") == ("http://a", True)
+        assert await history.find_relayed("resp_1", "bob") == ("http://a", False)
+        assert await history.find_relayed("resp_1", "") == ("http://a", False)
+        assert await history.find_relayed("resp_2", "bob") == ("http://c", True)
+        await history.delete_relayed("resp_1", "bob")
+        assert await history.find_relayed("resp_1", "alice") == ("http://a", True)
+        await history.delete_relayed("resp_1", "alice")
+        assert await history.find_relayed("resp_1", "alice") is None
+        assert await history.forget_old(3600) == 0
+        assert await history.forget_old(-3600) == 1
+        assert await history.find_relayed("resp_2", "") is None
 
 
 async def test_only_a_response_that_is_pending_has_later_states(store: Opener) -> None:

@@ -93,10 +93,6 @@ async def _make_spec(gateway: Gateway, body: WorkerBody, worker_id: str, *, wait
         reasoning_parsers=await _parsers(gateway, body.labels, "reasoning_parser"),
     )
     if spec.over_http:
-        if gateway.settings.processes != "1":
-            raise InvalidRequest(
-                "workers behind HTTP need a gateway of one process: leave --processes out", param="url"
-            )
         check_not_self(spec.url, gateway.settings)
         return spec
     if gateway.settings.dp_aware and spec.engine_count > 1:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Relay = Callable[["Gateway", Request], Awaitable[Response | None]]
 """Answers a request if a worker behind HTTP is to; None if the endpoint is."""
+Look = Callable[[str, bytes], Awaitable[bool]]
+"""See `send`."""
 ROUTED_WORKER: Final = "x-smg-routed-worker"
 
 
@@ -166,19 +168,20 @@ async def send(
     request: Request,
     plan: RelayPlan,
     started: float,
-    look: Callable[[bytes, str], bool] | None = None,
+    look: Look | None = None,
 ) -> Response:
     """Relay a request and its response.
 
-    `look` is shown the first reads of a successful response, with the worker's id, until it has seen what it looks for.
-    Raises SmgError.
+    `look` is shown the first reads of a successful response, with the worker's URL, before the client gets them, until
+    it has seen what it looks for. Raises SmgError.
     """
     session = RelaySession(gateway, request.context, plan, started)
     try:
         head = await session.open()
         request.body = b""
         (worker_id,) = session.answer.worker_ids
-        shown = None if look is None or head.status >= 400 else partial(_look_at, look, worker_id)
+        (url,) = session.answer.worker_urls
+        shown = None if look is None or head.status >= 400 else partial(look, url)
         headers = [*response_headers(head.headers), (ROUTED_WORKER, worker_id)]
         if is_event_stream(head):
             return Response(head.status, RelayStream(session, head.status, shown), headers)
@@ -188,12 +191,8 @@ async def send(
         raise
     session.close()
     if shown is not None:
-        shown(body)
+        await shown(body)
     return Response(head.status, body, headers)
-
-
-def _look_at(look: Callable[[bytes, str], bool], worker_id: str, data: bytes) -> bool:
-    return look(data, worker_id)
 
 
 def is_event_stream(head: ResponseHead) -> bool:

@@ -1,16 +1,15 @@
 """The Responses API where workers behind HTTP serve the model: a response stays with the worker that made it.
 
 The gateway notes the id of each response that passes, with the worker and the key holder it is for, so what follows on
-it finds the way and nobody else's does. An id that it has not seen (it was made before this gateway started) is looked
-for at the workers, but only where models need no key: a worker knows this gateway's key alone, so it could not tell
-whose response it is.
+it finds the way and nobody else's does. The notes are kept with the history, for as long as its kind keeps. An id of
+which there is no note is looked for at the workers, but only where models need no key: a worker knows this gateway's
+key alone, so it could not tell whose response it is.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -18,7 +17,7 @@ import trio
 from smg_trio.api.errors import error_view
 from smg_trio.api.openai.responses.stored import response_not_found
 from smg_trio.api.sse import named_event
-from smg_trio.core.conversations import SHARED, is_visible
+from smg_trio.core.conversations import SHARED
 from smg_trio.core.errors import EngineFault, SmgError, UnsupportedFeature
 from smg_trio.core.workers import WorkerState
 from smg_trio.gateway.generation.responses_run import OPENAI_MODELS
@@ -29,11 +28,11 @@ from smg_trio.upstream.client import UpstreamRequest
 
 if TYPE_CHECKING:
     from smg_trio.gateway.http import Request, Response
-    from smg_trio.gateway.response_ids import Pin
     from smg_trio.gateway.state import Gateway
     from smg_trio.upstream.http_worker import HttpWorker
 
 _RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[A-Za-z0-9_.-]{1,200})"')
+_LOOKED_AT_BYTES: Final = 256 * 1024
 _PROBE_LIMIT_S: Final = 5.0
 _PROBE_BYTES: Final = 64 * 1024 * 1024
 
@@ -62,30 +61,47 @@ async def create_response(gateway: Gateway, request: Request) -> Response | None
             param="conversation",
         )
     owner = gateway.keys.owner(request.context.holder)
-    following, pin = body.value.get("previous_response_id"), None
+    following, pinned = body.value.get("previous_response_id"), None
     if isinstance(following, str):
-        pin = await _find(gateway, following, owner, gateway.registry.http.workers(model))
-        if pin is None:
+        pinned = await _find(gateway, following, owner, gateway.registry.http.workers(model))
+        if pinned is None:
             raise response_not_found(following)
-    plan = plan_of(gateway, _KIND, request, body, model, None if pin is None else pin.worker_id)
-    return await send(gateway, request, plan, started, partial(_note_id, gateway, owner))
+    plan = plan_of(gateway, _KIND, request, body, model, pinned)
+    if body.value.get("store") is False:
+        return await send(gateway, request, plan, started)
+    if gateway.history is not None:
+        gateway.history.ensure_writable()
+    return await send(gateway, request, plan, started, _NoteId(gateway, owner))
 
 
-def _note_id(gateway: Gateway, owner: str, data: bytes, worker_id: str) -> bool:
-    found = _RESPONSE_ID.search(data)
-    if found is not None:
-        gateway.pins.note(found.group(1).decode(), worker_id, owner)
-    return found is not None
+class _NoteId:
+    """Notes the response's id once it has come: before the client knows it, since that may ask for it at once."""
+
+    def __init__(self, gateway: Gateway, owner: str) -> None:
+        self._gateway = gateway
+        self._owner = owner
+        self._seen = b""
+
+    async def __call__(self, worker_url: str, data: bytes) -> bool:
+        """See `Look`. Raises HistoryUnavailable."""
+        self._seen += data
+        found = _RESPONSE_ID.search(self._seen)
+        if found is not None:
+            await self._gateway.relayed.put_relayed(found.group(1).decode(), worker_url, self._owner)
+        return found is not None or len(self._seen) > _LOOKED_AT_BYTES
 
 
 async def kept_response(gateway: Gateway, request: Request) -> Response | None:
-    """What is asked of a stored response by its id. Raises NoReadyWorker; None if the endpoint is to answer."""
+    """What is asked of a stored response; None if the endpoint is to answer. Raises NotFound, NoReadyWorker."""
     response_id = request.path_parameters["response_id"]
     owner = gateway.keys.owner(request.context.holder)
-    if gateway.pins.find(response_id) is None and await _kept_here(gateway, response_id):
+    known = await gateway.relayed.find_relayed(response_id, owner)
+    if known is None and await _kept_here(gateway, response_id):
         return None
-    pin = await _find(gateway, response_id, owner, gateway.registry.http.workers())
-    if pin is None:
+    pinned = await _find(gateway, response_id, owner, gateway.registry.http.workers())
+    if pinned is None:
+        if gateway.history is None:  # the endpoint would say that nothing is ever stored
+            raise response_not_found(response_id)
         return None
     plan = RelayPlan(
         endpoint="responses",
@@ -97,12 +113,12 @@ async def kept_response(gateway: Gateway, request: Request) -> Response | None:
         generation=False,
         pooled=False,
         routing_key=None,
-        pinned=pin.worker_id,
+        pinned=pinned,
         failed=_failed_without_id,
     )
     response = await send(gateway, request, plan, trio.current_time())
     if request.method == "DELETE" and response.status == 200:
-        gateway.pins.forget(response_id)
+        await gateway.relayed.delete_relayed(response_id, owner)
     return response
 
 
@@ -114,17 +130,17 @@ async def _kept_here(gateway: Gateway, response_id: str) -> bool:
     return gateway.history is not None and await gateway.history.has_response(response_id)
 
 
-async def _find(gateway: Gateway, response_id: str, owner: str, workers: list[HttpWorker]) -> Pin | None:
-    """Which worker keeps it, if its owner may see it."""
-    pin = gateway.pins.find(response_id)
-    if pin is not None:
-        return pin if is_visible(pin.owner, owner) else None
+async def _find(gateway: Gateway, response_id: str, owner: str, workers: list[HttpWorker]) -> str | None:
+    """URL of the worker that keeps it, if its owner may see it. Raises HistoryUnavailable."""
+    known = await gateway.relayed.find_relayed(response_id, owner)
+    if known is not None:
+        return known.worker_url if known.visible else None
     if owner != SHARED or _RESPONSE_ID.fullmatch(b'"id":"%s"' % response_id.encode("ascii", "replace")) is None:
         return None
     for worker in workers:
         if worker.state is WorkerState.READY and await _has(worker, response_id):
-            gateway.pins.note(response_id, worker.spec.worker_id, SHARED)
-            return gateway.pins.find(response_id)
+            await gateway.relayed.put_relayed(response_id, worker.spec.url, SHARED)
+            return worker.spec.url
     return None
 
 

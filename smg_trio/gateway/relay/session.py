@@ -54,7 +54,7 @@ class RelayPlan:
         generation: it is admitted, measured and limited in time, as what engines answer is.
         pooled: see `EngineRequests.pooled`.
         routing_key: see `Registry.lease`.
-        pinned: id of the only worker that can answer.
+        pinned: URL of the only worker that can answer.
         failed: what ends a stream that fails.
     """
 

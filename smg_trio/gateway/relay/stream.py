@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from smg_trio.core.errors import SmgError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from smg_trio.gateway.http import BodyWrite
     from smg_trio.gateway.relay.session import RelaySession
@@ -25,7 +25,9 @@ class RelayStream:
 
     __slots__ = ("_begun", "_count", "_done", "_look", "_ready", "_session", "_status")
 
-    def __init__(self, session: RelaySession, status: int, look: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(
+        self, session: RelaySession, status: int, look: Callable[[bytes], Awaitable[bool]] | None = None
+    ) -> None:
         """`look` is shown the first reads, until it has seen what it looks for."""
         self._session = session
         self._status = status
@@ -48,25 +50,31 @@ class RelayStream:
         session = self._session
         try:
             data = await session.read()
+            if self._begun:
+                session.note_output()
+                session.answer.reads.add(data)
+            else:
+                self._begun = True
+                session.first_read()
+                session.answer.reads.begin(data)
+            if self._look is not None:
+                await self._look_at(data)
         except SmgError as error:
             return self._end_with(error)
-        if self._begun:
-            session.note_output()
-            session.answer.reads.add(data)
-        else:
-            self._begun = True
-            session.first_read()
-            session.answer.reads.begin(data)
-        self._note(data)
+        if self._count is not None:
+            self._count(data)
         if session.exchange is not None and session.exchange.complete:
             self._end()
         return data
 
-    def _note(self, data: bytes) -> None:
-        if self._look is not None and self._look(data):
-            self._look = None
-        if self._count is not None:
-            self._count(data)
+    async def _look_at(self, data: bytes) -> None:
+        assert self._look is not None, "somebody looks"
+        try:
+            if await self._look(data):
+                self._look = None
+        except SmgError as error:
+            self._session.failed(error)
+            raise
 
     def _end(self) -> None:
         self._done = True
@@ -82,7 +90,7 @@ class RelayStream:
     async def write_on(self, write: BodyWrite, *, mostly_immediate: bool) -> None:
         """See `ByteStream.write_on`: all but the first read and the last."""
         session, exchange = self._session, self._session.exchange
-        if self._done or exchange is None:
+        if self._done or exchange is None or self._look is not None:
             return
         read, note_output, keep = exchange.read, session.note_output, session.answer.reads.add
         try:
@@ -90,8 +98,8 @@ class RelayStream:
                 data = await read()
                 note_output()
                 keep(data)
-                if self._look is not None or self._count is not None:
-                    self._note(data)
+                if self._count is not None:
+                    self._count(data)
                 if exchange.complete:
                     self._ready = data
                     self._end()
