@@ -82,6 +82,7 @@ class WorkerBody:
     worker_type: str = "regular"
     engine_count: int = 1
     handshake_address: str | None = None
+    advertise_host: str | None = None
     named_model: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 50
@@ -193,6 +194,7 @@ def worker_spec(
         protocol=_protocol(body, default_protocol),
         engine_count=body.engine_count,
         handshake_address=body.handshake_address,
+        advertise_host=body.advertise_host,
         vocab_size=vocab_size,
         labels=body.labels,
         priority=body.priority,
@@ -212,7 +214,12 @@ def _http_spec(body: WorkerBody, worker_id: str) -> WorkerSpec:
             f"HTTP worker {body.url} cannot serve worker type {body.worker_type}: encode/prefill/decode disaggregation "
             "over HTTP is not supported; leave worker_type out"
         )
-    for name, given in (("zmq_handshake_address", body.handshake_address), ("dp_size", body.engine_count > 1)):
+    zmq_only = (
+        ("zmq_handshake_address", body.handshake_address),
+        ("zmq_advertise_host", body.advertise_host),
+        ("dp_size", body.engine_count > 1),
+    )
+    for name, given in zmq_only:
         if given:
             raise InvalidRequest(f"HTTP worker {body.url} takes no {name}: its engines are its server's matter")
     return WorkerSpec(
@@ -406,7 +413,12 @@ BODY_READERS = {
     "worker_type": one_of(WORKER_TYPES),
     "dp_size": within(integer, 1, MAX_ENGINES),
     "zmq_handshake_address": filled_string,
+    "zmq_advertise_host": filled_string,
     "model_id": filled_string,
     "models": _first_model,
 }
-_NAMES = {"dp_size": "engine_count", "zmq_handshake_address": "handshake_address"}
+_NAMES = {
+    "dp_size": "engine_count",
+    "zmq_handshake_address": "handshake_address",
+    "zmq_advertise_host": "advertise_host",
+}

@@ -140,6 +140,13 @@ class EngineDead(EngineFault):
     retryable = True
 
 
+class EngineConnectionLost(EngineDead):
+    """The connection to an engine on another host broke: outputs may be missing, even if it is back."""
+
+    code = "engine_connection_lost"
+    status = 502
+
+
 class EngineSilent(EngineDead):
     """Nothing came from the engine for ``after_s`` seconds while requests were in flight."""
 

@@ -88,6 +88,7 @@ class WorkerSpec:
         protocol: which wire its engines speak; nothing to a worker behind HTTP.
         engine_count: number of engines (ranks) that dial in, >= 1.
         handshake_address: ``tcp://host:port`` to bind instead of the derived one.
+        advertise_host: how engines reach a ``tcp://`` worker, where it is not by the host of its URL.
         vocab_size: ids >= this are refused before the wire; None where the model does not say.
         labels: what the operator notes of it, model and parser names among it.
         priority, cost: shown, not used for routing.
@@ -100,6 +101,7 @@ class WorkerSpec:
     protocol: EngineProtocol = EngineProtocol.VLLM
     engine_count: int = 1
     handshake_address: str | None = None
+    advertise_host: str | None = None
     vocab_size: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 50

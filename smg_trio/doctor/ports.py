@@ -45,6 +45,12 @@ def wanted_ports(settings: Settings, workers: Sequence[WorkerAddresses]) -> Iter
     if settings.health_check_port:
         yield WantedPort("probes", settings.host, settings.health_check_port, "choose another with --health-check-port")
     for addresses in workers:
+        if addresses.remote:
+            remedy = "name another port with --worker-urls: it and the two after it must be free"
+            for purpose in ("handshake", "input", "output"):
+                host, _, port = str(getattr(addresses, purpose)).removeprefix("tcp://").rpartition(":")
+                yield WantedPort(purpose, host.strip("[]"), int(port), remedy)
+            continue
         host, _, port = addresses.handshake.removeprefix("tcp://").rpartition(":")
         if port.isdecimal():
             remedy = "name another path with --worker-urls (the port is derived from it), or --zmq-handshake-address"

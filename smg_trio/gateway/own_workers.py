@@ -10,6 +10,7 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.http_addresses import is_http_url
 from smg_trio.core.workers import WorkerSpec
 from smg_trio.routing.http_options import worker_api_key
+from smg_trio.wire.addresses import TCP_SCHEME
 
 if TYPE_CHECKING:
     from smg_trio.gateway.state import Gateway
@@ -50,6 +51,7 @@ async def add_own_workers(gateway: Gateway) -> None:
                 protocol=EngineProtocol(settings.backend or "vllm"),
                 engine_count=settings.zmq_engine_count,
                 handshake_address=settings.zmq_handshake_address,
+                advertise_host=settings.zmq_advertise_host if url.startswith(TCP_SCHEME) else None,
                 vocab_size=gateway.catalog.find(own).text.vocab_size if known else None,
             )
         )

@@ -42,6 +42,8 @@ from smg_trio.http.shutdown import Shutdown
 from smg_trio.pipeline.models import ModelCatalog
 from smg_trio.routing.http_options import http_worker_options
 from smg_trio.settings.checks import check_settings
+from smg_trio.settings.workers import allowed_networks
+from smg_trio.worker.access import PRIVATE_NETWORKS
 from smg_trio.worker.address_checks import check_worker_addresses
 from smg_trio.worker.zmq_links import open_zmq_transport
 
@@ -110,7 +112,7 @@ async def run_gateway(
     settings: Settings,
     *,
     plugins: PluginSet | None = None,
-    open_transport: Callable[[], AbstractContextManager[Transport]] = open_zmq_transport,
+    open_transport: Callable[[float], AbstractContextManager[Transport]] = open_zmq_transport,
     shutdown: GatewayShutdown | None = None,
     role: Role | None = None,
     watch_signals: bool = False,
@@ -121,7 +123,7 @@ async def run_gateway(
     Args:
         settings: checked here.
         plugins: what the settings name, if that has been loaded.
-        open_transport: for the workers' sockets; closed when all of them are.
+        open_transport: for the workers' sockets, with the time between heartbeats; closed when all of them are.
         shutdown: how the caller ends it, beside signals.
         role: which of a gateway's processes this is; the only one if not given.
         watch_signals: whether SIGTERM and SIGINT end it, and SIGHUP has it read keys and certificate again.
@@ -142,12 +144,13 @@ async def run_gateway(
         located = await _load_from_disk(order, catalog, plugins)
         sockets = await role.open_listeners(settings)
         async with role.open_history(settings) as history:
-            with open_transport() as transport:
+            with open_transport(settings.zmq_heartbeat_secs) as transport:
                 registry = role.registry(settings, transport, plugins)
                 gateway = Gateway(settings, registry, catalog, history, credentials, plugins, role, tracing, usage_log)
                 if order is not None and located is not None:
                     gateway.loads.begin(order, located, shutdown.fail)
                 async with trio.open_nursery() as workers:
+                    await workers.start(transport.guard, allowed_networks(settings) or PRIVATE_NETWORKS)
                     await workers.start(registry.run)
                     await role.add_workers(gateway)
                     await _serve(gateway, role, credentials, sockets, shutdown, watch_signals, task_status)

@@ -90,11 +90,6 @@ class EngineCommand:
         return self.environment.get("CUDA_VISIBLE_DEVICES", "as inherited")
 
 
-def socket_directory(environment: Mapping[str, str], user_id: int) -> str:
-    """Where the sockets of ``serve`` lie: ``$SMG_ZMQ_SOCKET_DIR``, or a private directory in ``/tmp``."""
-    return environment.get("SMG_ZMQ_SOCKET_DIR") or f"/tmp/smg-zmq-{user_id}"  # noqa: S108 - checked before use
-
-
 def worker_url(directory: str, port: int) -> str:
     """The URL of the worker at `port`."""
     return f"ipc://{PurePath(directory) / f'engine-{port}'}"

@@ -30,7 +30,6 @@ from smg_trio.launcher.commands import (
     EngineCommand,
     handshake_port,
     plan_engines,
-    socket_directory,
     worker_addresses,
     worker_url,
 )
@@ -42,6 +41,7 @@ from smg_trio.settings.checks import check_settings
 from smg_trio.settings.smg_flags import notes_on
 from smg_trio.settings.sources import Layer, layer_of_flags, merged, with_origin
 from smg_trio.worker.registrations import RegistrationFile
+from smg_trio.worker.socket_directory import default_socket_directory
 
 if TYPE_CHECKING:
     from smg_trio.launcher.process import Ending
@@ -73,7 +73,7 @@ def plan_serve(serve: ServeOptions, environment: Mapping[str, str], layers: Laye
     `layers`: what the gateway's settings file and variables say.
     """
     serve = _with_revision_apart(serve)
-    directory = socket_directory(environment, os.getuid())
+    directory = default_socket_directory(environment, os.getuid())
 
     def is_free(port: int) -> bool:
         return _is_free(serve, directory, port)

@@ -117,5 +117,5 @@ class Reconciler:
 
 
 def _same_connection(told: WorkerSpec, spec: WorkerSpec) -> bool:
-    names = ("url", "protocol", "engine_count", "handshake_address", "model_id")
+    names = ("url", "protocol", "engine_count", "handshake_address", "advertise_host", "model_id")
     return all(getattr(told, name) == getattr(spec, name) for name in names)

@@ -86,7 +86,7 @@ class Entry:
     def same_identity(self, spec: WorkerSpec) -> bool:
         """Whether a worker told `spec` could go on with this one's connection."""
         now = self.worker.spec
-        names = ("url", "protocol", "engine_count", "handshake_address", "model_id", "vocab_size")
+        names = ("url", "protocol", "engine_count", "handshake_address", "advertise_host", "model_id", "vocab_size")
         return all(getattr(now, name) == getattr(spec, name) for name in names)
 
     def drain_limit_s(self) -> float:

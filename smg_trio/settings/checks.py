@@ -15,7 +15,7 @@ from smg_trio.settings.flags import flag_of
 from smg_trio.settings.mcp import mcp_hosts
 from smg_trio.settings.media import check_media
 from smg_trio.settings.settings import Settings, options
-from smg_trio.settings.workers import check_http_workers, without_user
+from smg_trio.settings.workers import allowed_networks, check_http_workers, without_user
 
 _TLS = ("tls", "prometheus_tls")
 """What the names of settings for a listener's certificate begin with."""
@@ -41,6 +41,7 @@ def check_settings(settings: Settings) -> None:
             "Leave it out: each worker's address is then made of its URL.",
         )
     _check_kinds_of_workers(settings)
+    allowed_networks(settings)
     if settings.revision is not None and settings.model_path is None:
         raise ConfigError("--revision", "needs --model-path.", "Leave it out.")
     for alias in settings.model_alias:
@@ -213,6 +214,7 @@ _FROM_0 = [
     "history_retention_secs",
     "jwt_leeway_secs",
     "usage_identities",
+    "zmq_heartbeat_secs",
 ]
 _FROM_1 = ("balance_rel_threshold", "prefix_hash_load_factor", "retry_backoff_multiplier")
 _TO_1 = ("cache_threshold", "worker_overload_token_usage", "retry_jitter_factor")
@@ -369,13 +371,13 @@ def _check_backend(backend: str | None) -> None:
 
 
 def check_worker_url(url: str) -> None:
-    """Refuse what is no ipc:// URL with a path and no http(s):// URL of a host. Raises ConfigError."""
+    """Refuse what is no ipc:// or tcp:// URL, and no http(s):// URL of a host. Raises ConfigError."""
     scheme, separator, path = url.partition("://")
-    if not separator or scheme not in ("http", "https", "grpc", "grpcs", "ipc"):
+    if not separator or scheme not in ("http", "https", "grpc", "grpcs", "ipc", "tcp"):
         raise ConfigError(
             "--worker-urls",
             f"Invalid value for field 'worker_url': {url} - URL must start with a lowercase http://, https://, "
-            "grpc://, grpcs://, or ipc:// scheme",
+            "grpc://, grpcs://, tcp://, or ipc:// scheme",
         )
     if scheme in ("http", "https"):
         try:
@@ -383,10 +385,12 @@ def check_worker_url(url: str) -> None:
         except ValueError as error:
             raise ConfigError("--worker-urls", f"The worker URL {without_user(url)!r} {error}.") from None
         return
+    if scheme == "tcp":
+        return
     if scheme != "ipc":
         raise ConfigError(
             "--worker-urls",
-            f"ZMQ worker URL must be ipc://<path>, got '{url}'.",
+            f"ZMQ worker URL must be ipc://<path> or tcp://<host>:<port>, got '{url}'.",
             "Servers on other hosts are reached by http:// or https://, not by gRPC.",
         )
     if not path:

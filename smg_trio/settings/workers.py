@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
 from smg_trio.core.errors import ConfigError
@@ -14,8 +15,21 @@ class WorkerSettings:
     """The part of `Settings` that is about workers of both kinds, or about those behind HTTP."""
 
     worker_urls: tuple[str, ...] = _option(
-        (), "Workers to start with: ipc://<path>, where engines dial in, or http(s)://host:port of a server with the "
-        "OpenAI API, such as another smg-trio or vllm serve.", "Workers", metavar="URL",
+        (), "Workers to start with: ipc://<path>, where engines of this host dial in, tcp://host:port, where engines "
+        "of other hosts do, or http(s)://host:port of a server with the OpenAI API, such as another smg-trio or vllm "
+        "serve.", "Workers", metavar="URL",
+    )  # fmt: skip
+    zmq_advertise_host: str | None = _option(
+        None, "tcp workers: the host by which engines reach this one, where it is not that of the URL (a wildcard, or "
+        "a tunnel).", "Workers", metavar="HOST",
+    )  # fmt: skip
+    zmq_allow_peers: tuple[str, ...] = _option(
+        (), "tcp workers: networks whose hosts may connect, such as 10.1.0.0/16; by default loopback, private and "
+        "link-local ones.", "Workers", metavar="CIDR",
+    )  # fmt: skip
+    zmq_heartbeat_secs: float = _option(
+        2.0, "tcp workers: time between two heartbeats; a host that has died is noticed after three times that. 0: "
+        "none.", "Workers", metavar="S",
     )  # fmt: skip
     worker_api_key: str | None = _option(
         None, "Key that the http(s) workers of --worker-urls are sent; a client's own key never is. Others on this "
@@ -55,6 +69,17 @@ HEADERS_NEVER_FORWARDED: Final = (
     "content-encoding", "transfer-encoding", "te", "trailer", "upgrade", "keep-alive", "expect",
 )  # fmt: skip
 """Credentials of the client, which are this gateway's business, and what belongs to one connection or one body."""
+
+
+def allowed_networks(settings: WorkerSettings) -> tuple[IPv4Network | IPv6Network, ...]:
+    """What `--zmq-allow-peers` names; empty for the default. Raises ConfigError."""
+    networks = []
+    for text in settings.zmq_allow_peers:
+        try:
+            networks.append(ip_network(text.strip()))
+        except ValueError as error:
+            raise ConfigError("--zmq-allow-peers", f"{error}.", "Write it as 10.1.0.0/16, or fd00::/8.") from None
+    return tuple(networks)
 
 
 def check_http_workers(settings: WorkerSettings) -> None:

@@ -21,6 +21,7 @@ from smg_trio.worker.links import LinkClosed, PeerUnreachable
 
 if TYPE_CHECKING:
     from smg_trio.wire.packing import Frame
+    from smg_trio.worker.links import Network
 
 Frames = list[bytes]
 
@@ -32,6 +33,13 @@ class MemoryNetwork:
         self._capacity = capacity
         self._bound: dict[str, BoundLink] = {}
         self._dialed: dict[str, list[DialLink]] = {}
+
+    async def guard(
+        self, networks: Sequence[Network], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Nobody connects but the test's own."""
+        task_status.started()
+        await trio.sleep_forever()
 
     def bind_handshake(self, address: str) -> BoundLink:
         """A ROUTER. Raises OSError (EADDRINUSE)."""
@@ -230,6 +238,7 @@ class BoundLink:
         self._peers: list[DialLink] = []
         self._connections = itertools.count()
         self._numbers: dict[DialLink, int] = {}
+        self._names: dict[int, bytes] = {}
         self._origins: deque[int] = deque()
         self._batch_origins: list[int] = []
         self._lost: deque[bytes | None] = deque()
@@ -256,10 +265,10 @@ class BoundLink:
     def drop(self, peer: DialLink) -> None:
         """A connection is gone: its owner hears of it, what it had sent stays readable."""
         self._peers.remove(peer)
-        del self._numbers[peer]
+        named = self._names.pop(self._numbers.pop(peer), None)
         if peer.identity is not None and self._by_identity.get(peer.identity) is peer:
             del self._by_identity[peer.identity]
-        self._lost.append(peer.identity)
+        self._lost.append(peer.identity or named)
         self._peer_lost.unpark()
         peer.inbox.wake_all()
 
@@ -292,6 +301,16 @@ class BoundLink:
             except trio.WouldBlock:
                 await self._peer_of(frames).inbox.wait_room()
         await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def name_origin(self, origin: int, identity: bytes) -> None:
+        """See `OutputLink.name_origin`."""
+        self._names[origin] = identity
+
+    def peers_lost(self) -> list[bytes | None]:
+        """See `OutputLink.peers_lost`."""
+        lost = list(self._lost)
+        self._lost.clear()
+        return lost
 
     async def wait_peer_lost(self) -> bytes | None:
         """Wait for the next lost connection: its identity, None on a PULL. Raises LinkClosed."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from smg_trio.core.errors import ConfigError, InvalidRequest
 from smg_trio.core.http_addresses import is_http_url, parse_http_url
-from smg_trio.wire.addresses import WorkerAddresses, parse_worker_url
+from smg_trio.wire.addresses import TCP_SCHEME, WorkerAddresses, parse_worker_url
 
 if TYPE_CHECKING:
     from smg_trio.settings.settings import Settings
@@ -23,10 +23,13 @@ def check_worker_addresses(settings: Settings) -> None:
         if is_http_url(url):
             _check_http(url, seen, settings)
             continue
-        addresses = _addresses(url, settings.zmq_handshake_address)
+        addresses = _addresses(url, settings)
         if addresses.path in seen:
             raise ConfigError("--worker-urls", f"{url} is named twice.", "Each worker needs a path of its own.")
         seen.add(addresses.path)
+        if addresses.remote:
+            _claim_ports(url, addresses, taken)
+            continue
         other = taken.setdefault(addresses.handshake, url)
         if other != url:
             raise ConfigError(
@@ -34,6 +37,18 @@ def check_worker_addresses(settings: Settings) -> None:
                 f"{url} would bind handshake address {addresses.handshake}, already claimed by worker {other}: the "
                 "derived port is a hash of the ipc path.",
                 "Rename this worker's ipc path.",
+            )
+
+
+def _claim_ports(url: str, addresses: WorkerAddresses, taken: dict[str, str]) -> None:
+    for endpoint in (addresses.handshake, addresses.input, addresses.output):
+        other = taken.setdefault(endpoint, url)
+        if other != url:
+            raise ConfigError(
+                "--worker-urls",
+                f"{url} would bind {endpoint}, which is worker {other}'s: a tcp:// worker takes the port of its URL "
+                "and the two after it.",
+                "Leave three ports between workers.",
             )
 
 
@@ -58,9 +73,17 @@ def check_not_self(url: str, settings: Settings) -> None:
         raise InvalidRequest(f"{url} is this gateway's own address; name the server that is to be asked", param="url")
 
 
-def _addresses(url: str, handshake: str | None) -> WorkerAddresses:
+def _addresses(url: str, settings: Settings) -> WorkerAddresses:
+    remote = url.startswith(TCP_SCHEME)
     try:
-        return parse_worker_url(url, handshake)
+        return parse_worker_url(
+            url,
+            settings.zmq_handshake_address,
+            pairs=2 if remote and settings.processes != "1" else 1,
+            advertise=settings.zmq_advertise_host if remote else None,
+        )
     except InvalidRequest as error:
-        flag = "--zmq-handshake-address" if error.param == "zmq_handshake_address" else "--worker-urls"
-        raise ConfigError(flag, error.message) from None
+        raise ConfigError(_FLAGS.get(error.param or "", "--worker-urls"), error.message) from None
+
+
+_FLAGS = {"zmq_handshake_address": "--zmq-handshake-address", "zmq_advertise_host": "--zmq-advertise-host"}

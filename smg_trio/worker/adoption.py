@@ -8,7 +8,9 @@ for like any other. Requests of the old gateway are aborted when they first spea
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
@@ -39,8 +41,35 @@ async def adopt_engines(
             nursery.start_soon(_adopt, group, peers, protocol, rank, info)
 
 
-async def _adopt(group: Group, peers: PeerWatch, protocol: EngineProtocol, rank: int, info: EngineInfo) -> None:
-    with trio.move_on_after(ADOPTION_LIMIT_S):
+async def take_back(
+    group: Group, peers: PeerWatch, protocol: EngineProtocol, wait_change: Callable[[], Awaitable[None]]
+) -> None:
+    """Take engines on other hosts back once they have connected again, which they do without a word. For ever."""
+    looked_for: set[int] = set()
+
+    async def look(rank: int, info: EngineInfo) -> None:
+        # A registration of its own: what was known of the connections of the last is of no use.
+        await _adopt(group, peers, protocol, rank, replace(info), inf)
+        looked_for.discard(rank)
+
+    async with trio.open_nursery() as nursery:
+        while True:
+            for rank, info in group.disconnected_engines.items():
+                if rank not in looked_for:
+                    looked_for.add(rank)
+                    nursery.start_soon(look, rank, info)
+            await wait_change()
+
+
+async def _adopt(
+    group: Group,
+    peers: PeerWatch,
+    protocol: EngineProtocol,
+    rank: int,
+    info: EngineInfo,
+    limit_s: float = ADOPTION_LIMIT_S,
+) -> None:
+    with trio.move_on_after(limit_s):
         pause_s = _FIRST_PAUSE_S
         while group.handshake.phase(rank) is RankPhase.WAITING:
             if peers.is_reachable(rank) and await _answers(group, protocol, rank, info):

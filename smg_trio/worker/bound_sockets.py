@@ -14,7 +14,7 @@ from smg_trio.worker.socket_directory import SocketPathLock, ensure_socket_direc
 if TYPE_CHECKING:
     from smg_trio.core.workers import WorkerSpec
     from smg_trio.wire.addresses import SocketPair, WorkerAddresses
-    from smg_trio.worker.links import Link, Transport
+    from smg_trio.worker.links import Link, OutputLink, Transport
 
 logger = logging.getLogger("smg_trio.worker")
 
@@ -25,17 +25,17 @@ _UNBIND_LIMIT_S = 1.0
 @asynccontextmanager
 async def bound_worker(
     spec: WorkerSpec, addresses: WorkerAddresses, pairs: int, transport: Transport
-) -> AsyncIterator[tuple[Link, Link, Link]]:
+) -> AsyncIterator[tuple[Link, OutputLink, Link]]:
     """Bind input, output and handshake socket, and lock their path; in the end they are closed and their files removed.
 
     ``pairs``: how many processes have socket pairs beside each other. Raises ConfigError, OSError.
     """
-    ensure_socket_directory(addresses.input_path)
+    ensure_socket_directory(addresses.path)
     lock = SocketPathLock(addresses.path)
     lock.acquire()
     links: list[Link] = []
     try:
-        for path in (addresses.input_path, addresses.output_path):
+        for path in filter(None, (addresses.input_path, addresses.output_path)):
             if remove_stale_socket(path):
                 logger.info("Removing stale ipc socket %s from a previous gateway run", path)
         logger.info(
@@ -45,12 +45,13 @@ async def bound_worker(
             spec.engine_count,
         )
         links.append(transport.bind_input(addresses.input))
-        links.append(transport.bind_output(addresses.output))
+        output = transport.bind_output(addresses.output)
+        links.append(output)
         handshake = transport.bind_handshake(addresses.handshake)
         links.append(handshake)
         logger.info("bound local transport sockets")
         try:
-            yield links[0], links[1], handshake
+            yield links[0], output, handshake
         finally:
             with trio.move_on_after(_UNBIND_LIMIT_S, shield=True):
                 await handshake.stop_listening()
@@ -61,13 +62,13 @@ async def bound_worker(
             # libzmq leaves socket files behind; they are ours to remove while the lock is. Those of other processes
             # too, but only in the end: they go on when this one has to bind anew.
             ending = trio.current_effective_deadline() == float("-inf")
-            for index in range(pairs if ending else 1):
+            for index in range(0 if addresses.remote else pairs if ending else 1):
                 _remove(addresses.pair(index))
         lock.release()
 
 
 @asynccontextmanager
-async def bound_pair(pair: SocketPair, transport: Transport) -> AsyncIterator[tuple[Link, Link]]:
+async def bound_pair(pair: SocketPair, transport: Transport) -> AsyncIterator[tuple[Link, OutputLink]]:
     """Bind a front's own sockets; closed at the end. Raises ConfigError, OSError.
 
     The keeper has the lock, and removes their files in the end: a front that outlives its keeper must not take those of
@@ -78,8 +79,9 @@ async def bound_pair(pair: SocketPair, transport: Transport) -> AsyncIterator[tu
     try:
         _remove(pair)
         links.append(transport.bind_input(pair.input))
-        links.append(transport.bind_output(pair.output))
-        yield links[0], links[1]
+        output = transport.bind_output(pair.output)
+        links.append(output)
+        yield links[0], output
     finally:
         for link in links:
             link.close()

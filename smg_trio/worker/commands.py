@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import trio
+
+    from smg_trio.core.errors import SmgError
+    from smg_trio.core.outputs import UtilityReply
     from smg_trio.core.requests import GenerationRequest
     from smg_trio.worker.ledger import InFlight
     from smg_trio.worker.output_stream import Delivery
@@ -80,3 +84,13 @@ class SendSign:
 
 
 Command = SendAdd | SendAbort | SendOrphanAbort | SendWave | SendUtility | SendRelayed | SendSign
+
+
+@dataclass(slots=True)
+class UtilityCall:
+    """A call of an engine's method that is waited for."""
+
+    rank: int
+    answered: trio.Event
+    reply: UtilityReply | None = None
+    failure: SmgError | None = None

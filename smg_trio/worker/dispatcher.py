@@ -9,12 +9,13 @@ import trio
 
 from smg_trio.core.errors import EngineDead, ProtocolViolation
 from smg_trio.wire.codec import EngineCodec, is_dead_sentinel
-from smg_trio.worker.group import GivenUp, Group
+from smg_trio.worker.liveness import GivenUp
 
 if TYPE_CHECKING:
     from smg_trio.core.engines import EngineInfo
     from smg_trio.core.outputs import EngineBatch
-    from smg_trio.worker.links import Link
+    from smg_trio.worker.group import Group
+    from smg_trio.worker.links import OutputLink
     from smg_trio.worker.peer_watch import PeerWatch
     from smg_trio.worker.relay import Relay
 
@@ -28,18 +29,25 @@ that speaks something else from its first word on is never known by its answers.
 
 
 async def dispatch(
-    link: Link, group: Group, codec: EngineCodec, peers: PeerWatch, nursery: trio.Nursery, relay: Relay | None = None
+    link: OutputLink,
+    group: Group,
+    codec: EngineCodec,
+    peers: PeerWatch,
+    nursery: trio.Nursery,
+    relay: Relay | None = None,
 ) -> None:
     """Read outputs until cancelled. Raises LinkClosed. Cancelled, unread messages stay in the socket.
 
     ``relay``: gets them too, for processes that the engine has no socket pair for.
     """
     decode, apply = codec.decode_outputs, group.apply
-    sources = _Sources(link, group)
+    sources = _Sources(link, group, peers)
     while True:
         messages = await link.receive_many()
         now = trio.current_time()
         lagging = len(messages) > 1
+        if group.remote:
+            peers.take_broken_outputs(link)
         sources.look_at_ranks()
         for index, frames in enumerate(messages):
             if is_dead_sentinel(frames):
@@ -73,11 +81,12 @@ class _Sources:
             undecodable since.
     """
 
-    __slots__ = ("_engines", "_group", "_link", "_ranks", "_undecodable", "watching")
+    __slots__ = ("_engines", "_group", "_link", "_peers", "_ranks", "_undecodable", "watching")
 
-    def __init__(self, link: Link, group: Group) -> None:
+    def __init__(self, link: OutputLink, group: Group, peers: PeerWatch) -> None:
         self._link = link
         self._group = group
+        self._peers = peers
         self._engines: dict[int, tuple[int, EngineInfo]] = {}
         self._ranks: list[int] = []
         self._undecodable: dict[int | None, int] = {}
@@ -110,6 +119,7 @@ class _Sources:
             info = self._group.handshake.info(batch.rank)
             if info is not None:
                 self._engines[origin] = (batch.rank, info)
+                self._peers.note_output(self._link, origin, batch.rank, info)
         self._note_watching()
 
     def undecodable(self, index: int, violation: ProtocolViolation, now: float) -> None:

@@ -7,11 +7,8 @@ engine is gone (`lose`). What must be sent as a consequence goes into the comman
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from enum import Enum
-from secrets import token_hex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -19,13 +16,22 @@ import trio
 from smg_trio.core.engines import EngineCounts, EngineInfo, EngineLoad, EngineProtocol
 from smg_trio.core.errors import EngineDead, EngineFault, InvalidRequest, MediaMismatch, NoReadyWorker, SmgError
 from smg_trio.core.outputs import EngineBatch, FinishReason, GenerationOutput, UtilityReply
-from smg_trio.core.requests import GenerationRequest, SamplingParams
 from smg_trio.core.workers import RankPhase, RankSnapshot, WorkerSpec
+from smg_trio.wire.addresses import TCP_SCHEME
 from smg_trio.wire.codec import check_client_index
-from smg_trio.worker.commands import Command, SendAbort, SendAdd, SendOrphanAbort, SendSign, SendUtility, SendWave
+from smg_trio.worker.commands import (
+    Command,
+    SendAbort,
+    SendAdd,
+    SendOrphanAbort,
+    SendSign,
+    SendUtility,
+    SendWave,
+    UtilityCall,
+)
 from smg_trio.worker.handshake import GroupHandshake
 from smg_trio.worker.ledger import InFlight, Ledger
-from smg_trio.worker.liveness import SilenceClock
+from smg_trio.worker.liveness import SIGN_PREFIX, GivenUp, SilenceClock, connection_error, sign_request
 from smg_trio.worker.log_throttle import LogThrottle, Refusals
 from smg_trio.worker.output_stream import Delivery
 from smg_trio.worker.pixel_forms import PixelFormBook
@@ -33,10 +39,11 @@ from smg_trio.worker.ranks import RankSelector
 from smg_trio.worker.relayed_ids import RelayedIds
 from smg_trio.worker.siblings import CALL_ID_BITS, SharedLedger, SharedRankSelector, SharedSilenceClock, Siblings
 from smg_trio.worker.tasks import TOKENSPEED_TASKS, TaskBook
-from smg_trio.worker.waves import WaveClock
+from smg_trio.worker.waves import WaveClock, epoch_us
 
 if TYPE_CHECKING:
     from smg_trio.core.media import PixelForm
+    from smg_trio.core.requests import GenerationRequest
     from smg_trio.wire.codec import EngineCodec
 
 logger = logging.getLogger("smg_trio.worker")
@@ -44,28 +51,6 @@ logger = logging.getLogger("smg_trio.worker")
 AnyDelivery = Delivery[Any]
 
 _MAX_ORPHANS = 100_000
-_SIGN_PREFIX = "sign-of-life-"
-
-
-class GivenUp(Enum):
-    """How an engine that is still connected was given up, and so what takes it back."""
-
-    SILENT = "any output"
-    DEAF = "an answer"
-
-
-def _sign_request() -> GenerationRequest:
-    """The smallest thing to ask of an engine that has no methods: one token after the first of the vocabulary."""
-    sampling = SamplingParams(max_tokens=1)
-    return GenerationRequest(request_id=_SIGN_PREFIX + token_hex(8), prompt_token_ids=[0], sampling=sampling)
-
-
-@dataclass(slots=True)
-class _UtilityCall:
-    rank: int
-    answered: trio.Event
-    reply: UtilityReply | None = None
-    failure: SmgError | None = None
 
 
 class Group:
@@ -79,6 +64,10 @@ class Group:
         silence_limit_s: seconds of silence, while something is owed, that mean death.
         pixel_form: the form in which all engines take media, where the operator says so.
         siblings: the other processes of the gateway, if there are any.
+
+    Attributes:
+        remote: whether its engines may be on other hosts, so that a connection that ends is not their end.
+        disconnected_engines: by rank, what those had registered with that may come back without a HELLO.
     """
 
     def __init__(
@@ -113,6 +102,8 @@ class Group:
             self.silence = SharedSilenceClock(silence_limit_s, cells, trio.current_time, siblings.monotonic)
         self.refusals = Refusals()
         self.owing = trio.Event()
+        self.remote = spec.url.startswith(TCP_SCHEME)
+        self.disconnected_engines: dict[int, EngineInfo] = {}
         self._given_up: dict[int, tuple[EngineInfo, GivenUp]] = {}
         self._losses = [0] * spec.engine_count
         self._counts = [EngineCounts() for _ in range(spec.engine_count)]
@@ -120,7 +111,7 @@ class Group:
         self._orphans: dict[int, set[str]] = {}
         self._adopted: set[int] = set()
         self.relayed_ids = RelayedIds()
-        self._utility_calls: dict[int, _UtilityCall] = {}
+        self._utility_calls: dict[int, UtilityCall] = {}
         self._last_call_id = self._process << CALL_ID_BITS
 
     @property
@@ -178,7 +169,7 @@ class Group:
 
     def _wake_ranks(self) -> None:
         """Have every rank of a lockstep group take part in the next collective."""
-        self._commands.send_nowait(SendWave(self.waves.wake(_epoch_us())))
+        self._commands.send_nowait(SendWave(self.waves.wake(epoch_us())))
 
     def _choose_rank(self, request: GenerationRequest) -> int:
         serving = self.handshake.serving_ranks
@@ -286,7 +277,7 @@ class Group:
                 # The first has used its number up, the second waits in the collective alone until all are woken again.
                 self._wake_ranks()
         if batch.start_wave is not None:
-            self._commands.send_nowait(SendWave(self.waves.asked_to_start(batch.start_wave, _epoch_us())))
+            self._commands.send_nowait(SendWave(self.waves.asked_to_start(batch.start_wave, epoch_us())))
 
     # ---- engines lost and found -------------------------------------------------------------------------
 
@@ -335,16 +326,22 @@ class Group:
         """The last load report of each rank with something in flight: an idle engine's last word may be old."""
         return [self.selector.load(rank) for rank in range(self._spec.engine_count) if self.selector.in_flight(rank)]
 
+    def disconnected(self, reason: str) -> EngineDead:
+        """The error of a request whose engine's connection has ended."""
+        return connection_error(reason, remote=self.remote)
+
     def _give_up(self, rank: int, info: EngineInfo, connected: GivenUp | None) -> None:
         self._given_up.pop(rank, None)
-        if connected is not None:
+        if connected is None:
+            self.disconnected_engines[rank] = info
+        else:
             self._given_up[rank] = (info, connected)
             self.gave_up.set()
 
     def _hear_given_up(self, batch: EngineBatch) -> None:
         rank = batch.rank
         info, how = self._given_up[rank]
-        answers = batch.utility is not None or any(id_.startswith(_SIGN_PREFIX) for id_, _ in batch.outputs)
+        answers = batch.utility is not None or any(id_.startswith(SIGN_PREFIX) for id_, _ in batch.outputs)
         if how is GivenUp.DEAF and not answers:
             return
         del self._given_up[rank]
@@ -358,7 +355,7 @@ class Group:
         """Ask every engine that was given up and is still connected for a sign of life; False if there is none."""
         for rank in self._given_up:
             self._last_call_id += 1
-            request = None if self.can_be_asked else _sign_request()
+            request = None if self.can_be_asked else sign_request()
             client_index = self._client_index(self._given_up[rank][0]) if self._process else 0
             self._commands.send_nowait(SendSign(rank, self._last_call_id, request, client_index))
         if not self._given_up:
@@ -367,16 +364,20 @@ class Group:
 
     def gone_for_good(self, rank: int) -> None:
         """A rank that was given up has no connection any more."""
-        self._given_up.pop(rank, None)
+        given_up = self._given_up.pop(rank, None)
+        if given_up is not None:
+            self.disconnected_engines[rank] = given_up[0]
+            self._changed()
 
     def adopt(self, rank: int, info: EngineInfo) -> None:
         """Take over a living engine that an earlier gateway had connected; what it still does for that one ends."""
+        self.disconnected_engines.pop(rank, None)
         self._stop_orphans(rank, info)
         self._adopted.add(rank)
         self.handshake.taken_back(rank, info)
         if self.handshake.lockstep:
             # Engines stand at a wave of the earlier gateway's, whose numbers came from the same clock.
-            self.waves.completed(_epoch_us())
+            self.waves.completed(epoch_us())
         self._changed()
 
     def _stop_orphans(self, rank: int, info: EngineInfo) -> None:
@@ -407,6 +408,7 @@ class Group:
                 return  # the same engine: it was found before its registration was read
             self.lose([rank], EngineDead("the engine restarted"))
         self._given_up.pop(rank, None)
+        self.disconnected_engines.pop(rank, None)
         self.handshake.taken_back(rank, info)
         self._changed()
 
@@ -419,6 +421,7 @@ class Group:
     def hello_taken(self, rank: int) -> None:
         """A new engine has said HELLO as `rank`: whatever was there before is history."""
         self._given_up.pop(rank, None)
+        self.disconnected_engines.pop(rank, None)
 
     # ---- utility calls ----------------------------------------------------------------------------------
 
@@ -439,7 +442,7 @@ class Group:
             client_index = self._client_index(info)
         self._last_call_id += 1
         call_id = self._last_call_id
-        call = self._utility_calls[call_id] = _UtilityCall(rank, trio.Event())
+        call = self._utility_calls[call_id] = UtilityCall(rank, trio.Event())
         self._commands.send_nowait(SendUtility(rank, call_id, method, arguments, client_index))
         try:
             await call.answered.wait()
@@ -488,7 +491,3 @@ class Group:
             )
             for rank in range(self._spec.engine_count)
         )
-
-
-def _epoch_us() -> int:
-    return time.time_ns() // 1000

@@ -164,6 +164,11 @@ class HandshakeListener:
             detail = f"expected 2 frames for engine input registration, got {len(frames)}"
             raise ProtocolViolation("registration", detail)
         info = replace(decode_registration(frames[1], self._spec.protocol), pairs=self._pairs)
+        if self._addresses.remote and self._spec.protocol is EngineProtocol.VLLM and info.data_parallel_size > 1:
+            return Refused(
+                f"the engines of {self._spec.url} run in lockstep (a mixture of experts with several ranks), which "
+                "is not supported over tcp://"
+            )
         return self._group.handshake.registered(rank_of_identity(frames[0]), info)
 
     def _take(self, step: Step, refused: LogThrottle | None = None) -> None:
@@ -197,8 +202,7 @@ class HandshakeListener:
         self._group.refuse(log or self._group.refusals.handshake, reason, trio.current_time())
 
     def _send_init(self, rank: int) -> None:
-        pairs = [self._addresses.pair(index) for index in range(self._pairs)]
-        init = encode_init([pair.input for pair in pairs], [pair.output for pair in pairs])
+        init = encode_init(*self._addresses.told(self._pairs))
         try:
             self._link.send_nowait([identity_of_rank(rank), init])
         except (PeerUnreachable, trio.WouldBlock):

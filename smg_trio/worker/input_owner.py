@@ -21,12 +21,13 @@ from smg_trio.worker.commands import (
     SendUtility,
     SendWave,
 )
-from smg_trio.worker.group import GivenUp, Group
 from smg_trio.worker.links import Link, LinkClosed, PeerUnreachable
+from smg_trio.worker.liveness import GivenUp
 
 if TYPE_CHECKING:
     from smg_trio.wire.codec import EngineCodec
     from smg_trio.wire.packing import Frame
+    from smg_trio.worker.group import Group
 
 logger = logging.getLogger("smg_trio.worker")
 
@@ -144,7 +145,7 @@ class InputOwner:
                     await self._send_blocked(rank, message)
         except PeerUnreachable:
             if self._group.handshake.phase(rank) is RankPhase.READY:
-                self._group.lose([rank], EngineDead("the engine is not connected"))
+                self._group.lose([rank], self._group.disconnected("the engine is not connected"))
 
     async def _send_blocked(self, rank: int, message: Sequence[Frame]) -> None:
         with trio.move_on_after(self._send_limit_s) as scope:

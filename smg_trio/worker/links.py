@@ -7,10 +7,15 @@ under a mock clock. Both pass the same conformance checks (`testing.conformance`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import trio
+
     from smg_trio.wire.packing import Frame
+
+Network = IPv4Network | IPv6Network
 
 
 class PeerUnreachable(Exception):
@@ -69,11 +74,27 @@ class HandshakeLink(Link, Protocol):
         ...
 
 
+class OutputLink(Link, Protocol):
+    """The PULL, whose messages do not say who sent them."""
+
+    def name_origin(self, origin: int, identity: bytes) -> None:
+        """Have disconnects of this connection name their peer by `identity`."""
+        ...
+
+    def peers_lost(self) -> list[bytes | None]:
+        """Disconnects that `wait_peer_lost` has not told of yet: all that came before the messages received last."""
+        ...
+
+
 class Transport(Protocol):
     """Binds the three sockets of a worker, and connects to those of another process of the gateway.
 
     Binding raises OSError (address in use, bad path, …).
     """
+
+    async def guard(self, networks: Sequence[Network], *, task_status: trio.TaskStatus[None]) -> None:
+        """Let only peers of these networks connect to ``tcp://`` workers, until cancelled; started when it does."""
+        ...
 
     def bind_handshake(self, address: str) -> HandshakeLink:
         """A ROUTER at ``tcp://host:port``."""
@@ -83,7 +104,7 @@ class Transport(Protocol):
         """A mandatory ROUTER (requests go out, registrations come in)."""
         ...
 
-    def bind_output(self, address: str) -> Link:
+    def bind_output(self, address: str) -> OutputLink:
         """A PULL (engine outputs come in); `send_nowait` is not supported."""
         ...
 

@@ -7,8 +7,37 @@ never dies (the reference counts from the last output and can kill a fresh reque
 
 from __future__ import annotations
 
+from enum import Enum
+from secrets import token_hex
+
+from smg_trio.core.errors import EngineConnectionLost, EngineDead
+from smg_trio.core.requests import GenerationRequest, SamplingParams
+
 SILENCE_LIMIT_S = 300.0
 """The reference's limit, in seconds."""
+
+
+SIGN_PREFIX = "sign-of-life-"
+
+
+class GivenUp(Enum):
+    """How an engine that is still connected was given up, and so what takes it back."""
+
+    SILENT = "any output"
+    DEAF = "an answer"
+
+
+def sign_request() -> GenerationRequest:
+    """The smallest thing to ask of an engine that has no methods: one token after the first of the vocabulary."""
+    sampling = SamplingParams(max_tokens=1)
+    return GenerationRequest(request_id=SIGN_PREFIX + token_hex(8), prompt_token_ids=[0], sampling=sampling)
+
+
+def connection_error(reason: str, *, remote: bool) -> EngineDead:
+    """What has become of a request whose engine's connection has ended."""
+    if remote:
+        return EngineConnectionLost(f"the connection to the engine was lost: {reason}")
+    return EngineDead(reason)
 
 
 class SilenceClock:

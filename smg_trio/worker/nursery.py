@@ -17,6 +17,7 @@ and the supervisor binds again.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -40,7 +41,7 @@ from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.wire.codec import codec_for
 from smg_trio.wire.tokenspeed.limits import NO_MEDIA
 from smg_trio.worker.absent_pairs import AbsentPairs
-from smg_trio.worker.adoption import adopt_engines
+from smg_trio.worker.adoption import adopt_engines, take_back
 from smg_trio.worker.bound_sockets import bound_pair, bound_worker
 from smg_trio.worker.commands import Command
 from smg_trio.worker.dispatcher import dispatch
@@ -48,13 +49,14 @@ from smg_trio.worker.front_registrations import take_registrations
 from smg_trio.worker.group import AnyDelivery, Group
 from smg_trio.worker.handshake_listener import HANDSHAKE_MESSAGE_LIMIT_S, HandshakeListener
 from smg_trio.worker.input_owner import SEND_LIMIT_S, InputOwner
-from smg_trio.worker.links import Link, LinkClosed, Transport
+from smg_trio.worker.links import Link, LinkClosed, OutputLink, Transport
 from smg_trio.worker.liveness import SILENCE_LIMIT_S
 from smg_trio.worker.output_stream import OutputStream
 from smg_trio.worker.peer_watch import PeerWatch, reclaim, watch_silence
 from smg_trio.worker.pixel_form_question import ask_pixel_forms
 from smg_trio.worker.registrations import RegistrationFile
 from smg_trio.worker.relay import Relay
+from smg_trio.worker.socket_directory import default_socket_directory
 
 if TYPE_CHECKING:
     from smg_trio.core.engines import EngineInfo, EngineLoad
@@ -125,7 +127,12 @@ class Worker:
         self.siblings = siblings
         self._pairs = 1 if siblings is None else siblings.pairs
         self._process = 0 if siblings is None else siblings.index
-        self.addresses = parse_worker_url(spec.url, handshake=spec.handshake_address, pairs=self._pairs)
+        self.addresses = parse_worker_url(
+            spec.url, handshake=spec.handshake_address, pairs=self._pairs, advertise=spec.advertise_host
+        )
+        if self.addresses.remote:
+            directory = default_socket_directory(os.environ, os.getuid())
+            self.addresses = replace(self.addresses, path=f"{directory}/{self.addresses.path}")
         self._codec = codec_for(spec.protocol)
         self._transport = transport
         self._send_limit_s = send_limit_s
@@ -369,7 +376,7 @@ class Worker:
         self._note_change()
 
     @asynccontextmanager
-    async def _bound_sockets(self) -> AsyncIterator[tuple[Link, Link, Link | None]]:
+    async def _bound_sockets(self) -> AsyncIterator[tuple[Link, OutputLink, Link | None]]:
         if self._process:
             async with bound_pair(self.addresses.pair(self._process), self._transport) as pair:
                 with self._being_bound():
@@ -387,13 +394,15 @@ class Worker:
         finally:
             self._bound = False
 
-    async def _serve(self, input_link: Link, output_link: Link, handshake_link: Link | None) -> None:
+    async def _serve(self, input_link: Link, output_link: OutputLink, handshake_link: Link | None) -> None:
         group, codec = self._group, self._codec
         owner = InputOwner(input_link, group, codec, self._command_receiver, self._send_limit_s)
         try:
             async with trio.open_nursery() as nursery:
                 peers = PeerWatch(input_link, group, codec, nursery)
                 nursery.start_soon(adopt_engines, group, peers, self.spec.protocol, self._kept_registrations())
+                if group.remote:
+                    nursery.start_soon(take_back, group, peers, self.spec.protocol, self.wait_change)
                 if handshake_link is None:
                     nursery.start_soon(take_registrations, input_link, group, self.spec, self._pairs)
                 else:

@@ -3,6 +3,11 @@
 A killed engine's connections are closed by the kernel, and the sockets' monitors say so within milliseconds,
 whether it was idle or busy. The notice of the input ROUTER names the engine; others do not, and then any that has no
 connection any more is looked for with a message that engines ignore.
+
+A broken connection to an engine on another host is not its death: it connects again, without a word, and goes on with
+what it had. But outputs that were on the way are gone, and nothing in the next ones shows it (seen with vLLM 0.32:
+streams with a hole and finish_reason length). So whatever was in flight on a connection that broke has failed, and is
+stopped at the engine when it is back.
 """
 
 from __future__ import annotations
@@ -15,12 +20,13 @@ import trio
 from smg_trio.core.errors import EngineDead, EngineSilent, ProtocolViolation, SmgError
 from smg_trio.core.workers import RankPhase
 from smg_trio.wire.handshake import identity_of_rank, rank_of_identity
-from smg_trio.worker.group import GivenUp, Group
-from smg_trio.worker.links import Link, PeerUnreachable
+from smg_trio.worker.links import Link, OutputLink, PeerUnreachable
+from smg_trio.worker.liveness import GivenUp
 
 if TYPE_CHECKING:
     from smg_trio.core.engines import EngineInfo
     from smg_trio.wire.codec import EngineCodec
+    from smg_trio.worker.group import Group
 
 logger = logging.getLogger("smg_trio.worker")
 
@@ -44,6 +50,7 @@ class PeerWatch:
         self._nursery = nursery
         self._noticed = trio.Event()
         self._look = trio.CancelScope()
+        self._speaking: dict[int, EngineInfo] = {}
 
     async def watch_inputs(self) -> None:
         """Take disconnect notices of the input ROUTER until cancelled. Raises LinkClosed."""
@@ -57,14 +64,45 @@ class PeerWatch:
             except ProtocolViolation:
                 continue
             # What a stranger with another identity sent has been refused and counted; its leaving means nothing.
-            if rank < self._group.engine_count:
+            if rank >= self._group.engine_count:
+                continue
+            if self._group.remote:
+                self._lose(rank, self._group.handshake.info(rank))
+            else:
                 self._nursery.start_soon(self._settle_named, rank)
 
-    async def watch_outputs(self, output_link: Link) -> None:
+    async def watch_outputs(self, output_link: OutputLink) -> None:
         """Take disconnect notices of the output PULL, which name no engine, until cancelled. Raises LinkClosed."""
         while True:
-            await output_link.wait_peer_lost()
-            self.look_for_gone()
+            identity = await output_link.wait_peer_lost()
+            if self._group.remote:
+                self.output_broke(identity)
+            else:
+                self.look_for_gone()
+
+    def note_output(self, link: OutputLink, origin: int, rank: int, info: EngineInfo) -> None:
+        """An output connection is known to be a rank's."""
+        if self._group.remote:
+            link.name_origin(origin, identity_of_rank(rank))
+            self._speaking[rank] = info
+
+    def take_broken_outputs(self, link: OutputLink) -> None:
+        """Before messages of a remote engine are taken in: end what was in flight on connections that broke before."""
+        for identity in link.peers_lost():
+            self.output_broke(identity)
+
+    def output_broke(self, identity: bytes | None) -> None:
+        """An output connection has ended: of the rank that `identity` names, else of one not known by it yet."""
+        handshake = self._group.handshake
+        if identity is not None:
+            rank = rank_of_identity(identity)
+            self._lose(rank, handshake.info(rank))
+            return
+        for rank in list(handshake.ready_ranks()):
+            info = handshake.info(rank)
+            if self._speaking.get(rank) is not info and self._group.ledger.in_flight(rank):
+                self._lose(rank, info)
+        self.look_for_gone()
 
     def look_for_gone(self) -> None:
         """Somebody has gone, or says so: have `watch_gone` find out who."""
@@ -102,7 +140,7 @@ class PeerWatch:
         if info is None or self._group.handshake.info(rank) is not info:
             return
         if self._group.handshake.phase(rank) is RankPhase.READY:
-            self._group.lose([rank], EngineDead("the engine closed its connection"))
+            self._group.lose([rank], self._group.disconnected("the engine closed its connection"))
         else:
             self._group.vanished_while_loading(rank)
 

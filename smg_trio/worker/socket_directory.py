@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from smg_trio.core.errors import ConfigError
@@ -19,6 +20,11 @@ logger = logging.getLogger("smg_trio.worker")
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _SHARED_ON_PURPOSE = stat.S_ISVTX | stat.S_ISGID
+
+
+def default_socket_directory(environment: Mapping[str, str], user_id: int) -> str:
+    """Where files of workers without a path of their own lie: ``$SMG_ZMQ_SOCKET_DIR``, or a private one in ``/tmp``."""
+    return environment.get("SMG_ZMQ_SOCKET_DIR") or f"/tmp/smg-zmq-{user_id}"  # noqa: S108 - checked before use
 
 
 def ensure_socket_directory(socket_path: str) -> None:

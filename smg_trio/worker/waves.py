@@ -10,6 +10,8 @@ of the same engines sent. vLLM packs them as 64-bit integers.
 
 from __future__ import annotations
 
+import time
+
 
 class WaveClock:
     """Numbers of wake-ups; `current` never decreases. Times are microseconds since the epoch."""
@@ -30,3 +32,8 @@ class WaveClock:
         """A rank asks for `wave` (it got a request of an older one): the wave number to wake every rank with."""
         self.current = max(self.current, wave)
         return self.wake(now_us)
+
+
+def epoch_us() -> int:
+    """Microseconds since 1970: where wave numbers of one gateway go on from those of the last."""
+    return time.time_ns() // 1000

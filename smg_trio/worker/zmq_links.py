@@ -1,14 +1,7 @@
 """`Link` and `Transport` on libzmq, waiting through trio.
 
-ZMQ's descriptor is a mailbox signal, not a readiness level: any call on the socket may swallow the edge that
-another task waits for. The rules kept here:
-
-1. Try the operation first; only on EAGAIN read EVENTS; only if the wanted bit is clear, wait for the descriptor,
-   with nothing in between.
-2. After any call on a socket on which another task is parked, EVENTS is read again and that task is woken.
-3. One task waits on the descriptor (the leader), others park behind it; a cancelled leader hands over.
-4. The descriptor only ever becomes readable, also for POLLOUT.
-5. Nothing that can raise stands between a successful receive and the return.
+The rules of `worker.socket_poller`, and one more: nothing that can raise stands between a successful receive and the
+return.
 """
 
 from __future__ import annotations
@@ -25,7 +18,9 @@ import trio
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from smg_trio.worker.links import HandshakeLink, Link, LinkClosed, PeerUnreachable
+from smg_trio.worker.access import ACCESS_DOMAIN, guard_connections
+from smg_trio.worker.links import HandshakeLink, Link, LinkClosed, Network, OutputLink, PeerUnreachable
+from smg_trio.worker.socket_poller import POLLIN, SocketPoller
 
 if TYPE_CHECKING:
     from smg_trio.wire.packing import Frame
@@ -39,7 +34,6 @@ _NOBLOCK, _NOBLOCK_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _SOURCE = int(zmq.SRCFD)
 _FIRST_TENSOR = 3
 """After identity, type and payload. Pictures have megabytes: the library's thread reads them where they are."""
-_EVENTS, _POLLIN, _POLLOUT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 
 RELAYED_MESSAGES = 10_000
 """Output messages, one per engine step, that wait for a process that an engine is relayed to: a minute or more."""
@@ -57,83 +51,13 @@ _IPC = "ipc://"
 _BACKLOG = 100
 """Connections waiting to be accepted, as libzmq has it where it binds by itself."""
 
+HEARTBEAT_S = 2.0
+"""Between two heartbeats to an engine on another host. One that has died is known after three times that, at most."""
+_KEEPALIVE_IDLE_S = 30
+
 _FULL_PIPE_RETRY_S = 0.05
 _LINGER_MS = 100
 """So that the last aborts still leave; the context's end waits for it, at most."""
-
-
-def _events(socket: zmq.Socket[bytes]) -> int:
-    # Reading EVENTS also makes libzmq process what its descriptor signalled.
-    return int(socket.get(_EVENTS))
-
-
-class _Poller:
-    """Waits for POLLIN or POLLOUT of one socket, for any number of tasks, by rules 1 to 4."""
-
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket = socket
-        self._descriptor = int(socket.get(zmq.FD))
-        self._lot = trio.lowlevel.ParkingLot()
-        self._led = False
-        self._waiting_for = [0, 0]
-        self.closed = False
-
-    def readable(self) -> bool:
-        """Whether a message can be received now. Raises LinkClosed."""
-        if self.closed:
-            raise LinkClosed
-        return bool(_events(self._socket) & _POLLIN)
-
-    async def wait(self, mask: int) -> None:
-        """Return when EVENTS shows `mask`. Raises LinkClosed. Nothing is left behind when cancelled."""
-        slot = 0 if mask == _POLLIN else 1
-        self._waiting_for[slot] += 1
-        try:
-            while not self.closed:
-                if _events(self._socket) & mask:
-                    return
-                await self._lead_or_follow()
-        finally:
-            self._waiting_for[slot] -= 1
-        raise LinkClosed
-
-    async def wait_signal(self) -> None:
-        """Wait for the next signal of the socket, whatever it says. Raises LinkClosed."""
-        if self.closed:
-            raise LinkClosed
-        await self._lead_or_follow()
-
-    async def _lead_or_follow(self) -> None:
-        if self._led:
-            await self._lot.park()
-            return
-        self._led = True
-        try:
-            await trio.lowlevel.wait_readable(self._descriptor)
-        except trio.ClosedResourceError:  # by `_wake_all`: the link was closed, or there is something to look at
-            if self.closed:
-                raise LinkClosed from None
-        finally:
-            self._led = False
-            self._lot.unpark_all()
-
-    def kick(self) -> None:
-        """Rule 2: call after every operation on the socket."""
-        if not self._led:
-            return
-        mask = (_POLLIN if self._waiting_for[0] else 0) | (_POLLOUT if self._waiting_for[1] else 0)
-        if _events(self._socket) & mask:
-            self._wake_all()
-
-    def _wake_all(self) -> None:
-        # Nothing is being closed: it is the way to wake a waiter that costs it nothing, unlike a scope to cancel.
-        trio.lowlevel.notify_closing(self._descriptor)
-        self._lot.unpark_all()
-
-    def close(self) -> None:
-        """Wake every waiter with LinkClosed and forget the descriptor."""
-        self.closed = True
-        self._wake_all()
 
 
 class ZmqLink:
@@ -149,11 +73,11 @@ class ZmqLink:
         connect: bool = False,
     ) -> None:
         self._socket = socket
-        self._poller = _Poller(socket)
+        self._poller = SocketPoller(socket)
         self._is_router = socket.type == zmq.ROUTER
         self._identity_of_descriptor: dict[int, bytes] = {}
         self._monitor: zmq.Socket[bytes] | None = None
-        self._monitor_poller: _Poller | None = None
+        self._monitor_poller: SocketPoller | None = None
         self._origins: list[int | None] = []
         self._max_peers = max_peers
         self._port = int(address.rpartition(":")[2]) if max_peers is not None else 0
@@ -161,7 +85,7 @@ class ZmqLink:
         if watch_peers:
             of_listener = 0 if max_peers is None else int(zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED)
             self._monitor = _open_monitor(socket, int(zmq.EVENT_DISCONNECTED) | of_listener)
-            self._monitor_poller = _Poller(self._monitor)
+            self._monitor_poller = SocketPoller(self._monitor)
         try:
             if connect:
                 socket.connect(address)
@@ -180,7 +104,7 @@ class ZmqLink:
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 return batch
         while True:
-            await self._poller.wait(_POLLIN)
+            await self._poller.wait(POLLIN)
             batch = self._drain(limit)
             if batch:
                 return batch
@@ -228,6 +152,23 @@ class ZmqLink:
         with contextlib.suppress(zmq.ZMQError):
             self._identity_of_descriptor[int(frames[0].get(_SOURCE))] = message[0]
         return message
+
+    def name_origin(self, origin: int, identity: bytes) -> None:
+        """See `OutputLink.name_origin`."""
+        self._identity_of_descriptor[origin] = identity
+
+    def peers_lost(self) -> list[bytes | None]:
+        """See `OutputLink.peers_lost`."""
+        lost: list[bytes | None] = []
+        poller = self._monitor_poller
+        if self._monitor is None or poller is None:
+            return lost
+        while poller.readable():
+            event = parse_monitor_message(self._monitor.recv_multipart(_NOBLOCK))
+            if event["event"] == zmq.EVENT_DISCONNECTED:
+                lost.append(self._identity_of_descriptor.pop(int(event["value"]), None))
+            poller.kick()
+        return lost
 
     def send_nowait(self, frames: Sequence[Frame]) -> None:
         """See `Link.send_nowait`."""
@@ -286,7 +227,7 @@ class ZmqLink:
             try:
                 event = parse_monitor_message(monitor.recv_multipart(_NOBLOCK))
             except zmq.Again:
-                await poller.wait(_POLLIN)
+                await poller.wait(POLLIN)
             else:
                 return event["event"], int(event["value"])
 
@@ -343,6 +284,15 @@ def _open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
     return monitor
 
 
+def _restrict(socket: zmq.Socket[bytes], address: str) -> None:
+    """Have `guard_connections` be asked about whoever connects by TCP from elsewhere."""
+    host = address.removeprefix("tcp://").rpartition(":")[0]
+    if address.startswith("tcp://") and host != "127.0.0.1":
+        socket.set(zmq.ZAP_DOMAIN, ACCESS_DOMAIN)
+    if host.startswith("["):
+        socket.set(zmq.IPV6, 1)
+
+
 def _hang_up(descriptor: int, port: int) -> None:
     """End a connection that libzmq owns; it notices as if the peer had.
 
@@ -354,10 +304,35 @@ def _hang_up(descriptor: int, port: int) -> None:
 
 
 class ZmqTransport:
-    """Binds a worker's sockets on one ZMQ context (not owned)."""
+    """Binds a worker's sockets on one ZMQ context (not owned).
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    Args:
+        heartbeat_s: seconds between two heartbeats to peers of ``tcp://`` data sockets; 0 for none. libzmq answers them
+            by itself in engines too, so they tell of host, network and process, not of the engine's work.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._context = context
+        self._heartbeat_ms = int(heartbeat_s * 1000)
+
+    async def guard(
+        self, networks: Sequence[Network], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """See `Transport.guard`."""
+        await guard_connections(self._context, networks, task_status)
+
+    def _data_socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        if not address.startswith("tcp://"):
+            return socket
+        _restrict(socket, address)
+        if self._heartbeat_ms:
+            socket.set(zmq.HEARTBEAT_IVL, self._heartbeat_ms)
+            socket.set(zmq.HEARTBEAT_TIMEOUT, 2 * self._heartbeat_ms)
+            socket.set(zmq.HEARTBEAT_TTL, 4 * self._heartbeat_ms)
+        socket.set(zmq.TCP_KEEPALIVE, 1)
+        socket.set(zmq.TCP_KEEPALIVE_IDLE, _KEEPALIVE_IDLE_S)
+        return socket
 
     def bind_handshake(self, address: str) -> HandshakeLink:
         """ROUTER with handover.
@@ -372,20 +347,21 @@ class ZmqTransport:
         socket.set(zmq.RCVHWM, HANDSHAKE_QUEUE)
         socket.set(zmq.SNDHWM, HANDSHAKE_QUEUE)
         socket.set(zmq.HANDSHAKE_IVL, _GREETING_LIMIT_MS)
+        _restrict(socket, address)
         return ZmqLink(socket, address, watch_peers=True, max_peers=HANDSHAKE_CONNECTIONS)
 
     def bind_input(self, address: str) -> Link:
         """Mandatory ROUTER: without it a message to an engine whose input thread has died vanishes silently."""
-        socket = self._context.socket(zmq.ROUTER)
+        socket = self._data_socket(zmq.ROUTER, address)
         socket.set(zmq.ROUTER_MANDATORY, 1)
         socket.set(zmq.ROUTER_HANDOVER, 1)
         socket.set(zmq.SNDHWM, INPUT_SEND_HIGH_WATER_MARK)
         socket.set(zmq.RCVHWM, 0)
         return ZmqLink(socket, address, watch_peers=True)
 
-    def bind_output(self, address: str) -> Link:
+    def bind_output(self, address: str) -> OutputLink:
         """PULL without a high-water mark: TokenSpeed's scheduler stops when its PUSH blocks."""
-        socket = self._context.socket(zmq.PULL)
+        socket = self._data_socket(zmq.PULL, address)
         socket.set(zmq.RCVHWM, 0)
         return ZmqLink(socket, address, watch_peers=True)
 
@@ -403,10 +379,10 @@ class ZmqTransport:
 
 
 @contextlib.contextmanager
-def open_zmq_transport() -> Iterator[ZmqTransport]:
+def open_zmq_transport(heartbeat_s: float = HEARTBEAT_S) -> Iterator[ZmqTransport]:
     """A transport on a ZMQ context of its own, which ends with the block; all its links must be closed by then."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        yield ZmqTransport(context)
+        yield ZmqTransport(context, heartbeat_s=heartbeat_s)
     finally:
         context.term()

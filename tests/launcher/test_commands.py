@@ -13,13 +13,13 @@ from smg_trio.launcher.commands import (
     devices_per_engine,
     plan_engines,
     reject_collisions,
-    socket_directory,
     store_port,
     worker_url,
 )
 from smg_trio.launcher.serve import plan_serve
 from smg_trio.launcher.serve_options import ServeOptions, parse_serve
 from smg_trio.wire.addresses import handshake_port
+from smg_trio.worker.socket_directory import default_socket_directory
 
 DIRECTORY = "/tmp/smg-zmq-0"
 
@@ -135,8 +135,8 @@ def test_a_socket_directory_too_long_for_sockets_is_refused() -> None:
 
 
 def test_the_socket_directory_is_private_unless_named() -> None:
-    assert socket_directory({}, 7) == "/tmp/smg-zmq-7"
-    assert socket_directory({"SMG_ZMQ_SOCKET_DIR": "/s"}, 7) == "/s"
+    assert default_socket_directory({}, 7) == "/tmp/smg-zmq-7"
+    assert default_socket_directory({"SMG_ZMQ_SOCKET_DIR": "/s"}, 7) == "/s"
     assert worker_url("/s/", 1) == "ipc:///s/engine-1"
 
 
