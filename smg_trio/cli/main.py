@@ -199,7 +199,11 @@ def _add_fake_engine(commands: Any) -> None:
 
 def _add_handshake_port(commands: Any) -> None:
     port = commands.add_parser("handshake-port", help="print the port on which a worker URL's engine must dial in")
-    port.add_argument("url", help="ipc://<path>")
+    port.add_argument("url", help="ipc://<path> or tcp://<host>:<port>")
+    port.add_argument("--zmq-advertise-host", metavar="HOST", help="tcp: as for launch")
+    port.add_argument(
+        "--engine-command", action="store_true", help="tcp: print commands that start engines on other hosts instead"
+    )
     port.set_defaults(run=_handshake_port)
 
 
@@ -435,10 +439,17 @@ def _handshake_port(parsed: argparse.Namespace) -> int:
     from smg_trio.wire.addresses import parse_worker_url
 
     try:
-        addresses = parse_worker_url(parsed.url)
+        addresses = parse_worker_url(parsed.url, advertise=parsed.zmq_advertise_host)
     except InvalidRequest as error:
         raise ConfigError("URL", error.message) from None
-    print(addresses.handshake.rpartition(":")[2])
+    if parsed.engine_command:
+        if not addresses.remote:
+            raise ConfigError("--engine-command", "is for tcp:// workers.", "Leave it out to get the port alone.")
+        from smg_trio.launcher.commands import remote_engine_commands
+
+        print(remote_engine_commands(addresses), end="")
+    else:
+        print(addresses.handshake.rpartition(":")[2])
     return 0
 
 

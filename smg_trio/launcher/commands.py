@@ -103,6 +103,28 @@ def worker_addresses(url: str) -> WorkerAddresses:
         raise ConfigError("SMG_ZMQ_SOCKET_DIR", error.message) from None
 
 
+def remote_engine_commands(addresses: WorkerAddresses) -> str:
+    """How engines on other hosts are started for a ``tcp://`` worker: text for the terminal.
+
+    vLLM 0.27 to 0.33 ignores ``--data-parallel-address`` where the size is 1 (``vllm/config/parallel.py``) and takes
+    the variable instead.
+    """
+    host, port = addresses.advertised.strip("[]"), addresses.handshake.rpartition(":")[2]
+    serve = "vllm serve MODEL --headless"
+    return f"""\
+One vLLM engine:
+  VLLM_DP_MASTER_IP={host} {serve} --data-parallel-size 1 --data-parallel-size-local 1 \\
+    --data-parallel-rpc-port {port}
+
+A group of N vLLM engines behind this worker (--zmq-engine-count N), L of them on each host, the first of them number R:
+  {serve} --data-parallel-size N --data-parallel-size-local L --data-parallel-start-rank R \\
+    --data-parallel-address {host} --data-parallel-rpc-port {port}
+
+TokenSpeed:
+  ts serve MODEL --headless --data-parallel-address {host} --data-parallel-rpc-port {port}
+"""
+
+
 def plan_engines(
     serve: ServeOptions, ports: Sequence[int], directory: str, environment: Mapping[str, str]
 ) -> tuple[EngineCommand, ...]:

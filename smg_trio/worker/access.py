@@ -50,6 +50,12 @@ def is_allowed(address: str, networks: Iterable[Network]) -> bool:
     return any(found in network for network in networks)
 
 
+def is_public(endpoint: str) -> bool:
+    """Whether an endpoint is bound to an address that is not of a private network. Pure."""
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    return host != "*" and not is_allowed(host, (*PRIVATE_NETWORKS, ipaddress.ip_network("::/128")))
+
+
 async def guard_connections(
     context: zmq.Context[zmq.Socket[bytes]], networks: Sequence[Network], task_status: trio.TaskStatus[None]
 ) -> None:

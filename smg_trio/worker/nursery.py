@@ -41,6 +41,7 @@ from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.wire.codec import codec_for
 from smg_trio.wire.tokenspeed.limits import NO_MEDIA
 from smg_trio.worker.absent_pairs import AbsentPairs
+from smg_trio.worker.access import is_public
 from smg_trio.worker.adoption import adopt_engines, take_back
 from smg_trio.worker.bound_sockets import bound_pair, bound_worker
 from smg_trio.worker.commands import Command
@@ -133,6 +134,9 @@ class Worker:
         if self.addresses.remote:
             directory = default_socket_directory(os.environ, os.getuid())
             self.addresses = replace(self.addresses, path=f"{directory}/{self.addresses.path}")
+            if is_public(self.addresses.input):
+                logger.warning("%s is a public address, and engines' sockets are neither encrypted nor authenticated; "
+                               "use a private network or a tunnel", spec.url)  # fmt: skip
         self._codec = codec_for(spec.protocol)
         self._transport = transport
         self._send_limit_s = send_limit_s

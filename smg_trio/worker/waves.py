@@ -1,4 +1,4 @@
-"""The wave clock of a lockstep group (vLLM mixture-of-experts data parallel), pure.
+"""The wave clock of a lockstep group (vLLM mixture-of-experts data parallel), pure but for `epoch_us`.
 
 Such engines pause together and step together. A paused rank that gets a request alone blocks in a collective,
 so every request is followed by a START_DP_WAVE to every rank. An engine takes a wave number >= its own, drops

@@ -54,6 +54,7 @@ _BACKLOG = 100
 HEARTBEAT_S = 2.0
 """Between two heartbeats to an engine on another host. One that has died is known after three times that, at most."""
 _KEEPALIVE_IDLE_S = 30
+_LOOPBACK = "tcp://127.0.0.1:"
 
 _FULL_PIPE_RETRY_S = 0.05
 _LINGER_MS = 100
@@ -285,11 +286,9 @@ def _open_monitor(socket: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
 
 
 def _restrict(socket: zmq.Socket[bytes], address: str) -> None:
-    """Have `guard_connections` be asked about whoever connects by TCP from elsewhere."""
-    host = address.removeprefix("tcp://").rpartition(":")[0]
-    if address.startswith("tcp://") and host != "127.0.0.1":
-        socket.set(zmq.ZAP_DOMAIN, ACCESS_DOMAIN)
-    if host.startswith("["):
+    """Have `guard_connections` be asked about each peer that connects by TCP."""
+    socket.set(zmq.ZAP_DOMAIN, ACCESS_DOMAIN)
+    if address.startswith("tcp://["):
         socket.set(zmq.IPV6, 1)
 
 
@@ -347,7 +346,8 @@ class ZmqTransport:
         socket.set(zmq.RCVHWM, HANDSHAKE_QUEUE)
         socket.set(zmq.SNDHWM, HANDSHAKE_QUEUE)
         socket.set(zmq.HANDSHAKE_IVL, _GREETING_LIMIT_MS)
-        _restrict(socket, address)
+        if not address.startswith(_LOOPBACK):  # which the kernel keeps to this host
+            _restrict(socket, address)
         return ZmqLink(socket, address, watch_peers=True, max_peers=HANDSHAKE_CONNECTIONS)
 
     def bind_input(self, address: str) -> Link:
