@@ -132,7 +132,7 @@ def test_the_runtime_is_the_body_s_then_the_gateway_s_then_vllm(fields, default,
     [
         ({"url": "zmq://x"}, "Invalid value for field 'worker_url': zmq://x - URL must start with a lowercase http://"),
         ({"url": "ipc://"}, "ipc:// worker URL must include a socket path"),
-        ({"url": "grpc://host:1"}, "ZMQ worker URL must be ipc://<path>, got 'grpc://host:1'."),
+        ({"url": "grpc://host:1"}, "ZMQ worker URL must be ipc://<path> or tcp://<host>:<port>, got 'grpc://host:1'."),
         ({"url": "http://host:0"}, "The worker URL 'http://host:0' has port 0, which nothing listens on."),
         ({"url": None}, "missing field `url`"),
         ({"url": 5}, "Invalid value for 'url': expected a string"),
