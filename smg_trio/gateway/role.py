@@ -9,21 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import trio
+
 from smg_trio.gateway.apps.refusals import ServerRefusals
 from smg_trio.gateway.dashboard.feed import LiveFeed
+from smg_trio.gateway.dns_workers import DnsWorkers
 from smg_trio.gateway.own_workers import add_own_workers
 from smg_trio.gateway.sharing import Sharing
 from smg_trio.history import history_options, open_history
 from smg_trio.http.listener import open_listeners, serve
-from smg_trio.routing.http_options import http_worker_options
+from smg_trio.routing.http_options import http_worker_options, worker_api_key
 from smg_trio.routing.registry import Registry
 from smg_trio.routing.rules import pixel_form_of, policy_of, rules_of, timeouts_of
+from smg_trio.settings.workers import discovered_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
-
-    import trio
 
     from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.gateway.security.certificates import Certificate
@@ -101,6 +103,19 @@ class Role(Sharing):
     async def add_workers(self, gateway: Gateway) -> None:
         """Start with the workers that there are to begin with. Raises ConfigError, Conflict."""
         await add_own_workers(gateway)
+
+    async def discover_workers(self, gateway: Gateway) -> None:
+        """Have workers come and go as what the settings name says, until cancelled."""
+        settings = gateway.settings
+        async with trio.open_nursery() as nursery:
+            for address in discovered_names(settings):
+                found = DnsWorkers(
+                    gateway.registry,
+                    address,
+                    key=worker_api_key(settings),
+                    refresh_s=settings.discover_interval_secs,
+                )
+                nursery.start_soon(found.run)
 
     async def run(self, gateway: Gateway) -> None:
         """What goes on beside serving; cancelled after it."""

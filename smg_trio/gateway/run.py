@@ -153,6 +153,7 @@ async def run_gateway(
                     await workers.start(transport.guard, allowed_networks(settings) or PRIVATE_NETWORKS)
                     await workers.start(registry.run)
                     await role.add_workers(gateway)
+                    workers.start_soon(role.discover_workers, gateway)
                     await _serve(gateway, role, credentials, sockets, shutdown, watch_signals, task_status)
                     workers.cancel_scope.cancel()
     logger.log(_level(role), "gateway ended")

@@ -203,6 +203,9 @@ class FrontRole(Role):
 
     # ---- workers --------------------------------------------------------------------------------------
 
+    async def discover_workers(self, gateway: Gateway) -> None:
+        """See `Role.discover_workers`: the keeper does."""
+
     async def add_workers(self, gateway: Gateway) -> None:
         """See `Role.add_workers`: those that the keeper has, and their engines as far as they are ready."""
         self._gateway = gateway

@@ -7,6 +7,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
 from smg_trio.core.errors import ConfigError
+from smg_trio.core.http_addresses import HttpAddress, parse_http_url
 from smg_trio.settings.flags import option as _option
 
 
@@ -19,6 +20,13 @@ class WorkerSettings:
         "of other hosts do, or http(s)://host:port of a server with the OpenAI API, such as another smg-trio or vllm "
         "serve.", "Workers", metavar="URL",
     )  # fmt: skip
+    discover: tuple[str, ...] = _option(
+        (), "Names whose addresses are http workers, as dns://name:port: those of a headless Service, for one. Workers "
+        "come and go as addresses do.", "Workers", metavar="URL",
+    )  # fmt: skip
+    discover_interval_secs: float = _option(
+        10.0, "Time between two looks at the names of --discover.", "Workers", metavar="S"
+    )
     zmq_advertise_host: str | None = _option(
         None, "tcp workers: the host by which engines reach this one, where it is not that of the URL (a wildcard, or "
         "a tunnel).", "Workers", metavar="HOST",
@@ -69,6 +77,20 @@ HEADERS_NEVER_FORWARDED: Final = (
     "content-encoding", "transfer-encoding", "te", "trailer", "upgrade", "keep-alive", "expect",
 )  # fmt: skip
 """Credentials of the client, which are this gateway's business, and what belongs to one connection or one body."""
+
+
+def discovered_names(settings: WorkerSettings) -> tuple[HttpAddress, ...]:
+    """What `--discover` names. Raises ConfigError."""
+    names = []
+    for url in settings.discover:
+        scheme, _, rest = url.partition("://")
+        if scheme != "dns" or ":" not in rest.rpartition("]")[2]:
+            raise ConfigError("--discover", f"{url!r} is not of the form dns://name:port.", "Name the port of the API.")
+        try:
+            names.append(parse_http_url(f"http://{rest}"))
+        except ValueError as error:
+            raise ConfigError("--discover", f"{url!r} {error}.", "Write it as dns://name:port.") from None
+    return tuple(names)
 
 
 def allowed_networks(settings: WorkerSettings) -> tuple[IPv4Network | IPv6Network, ...]:

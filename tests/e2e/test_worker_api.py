@@ -230,7 +230,10 @@ async def test_what_is_wrong_with_a_body_is_said_at_once(tmp_path: Path) -> None
             ({}, "missing field `url`"),
             ({"url": "ftp://x"}, "Invalid value for field 'worker_url': ftp://x - URL must start with a lowercase"),
             ({"url": "ipc://"}, "ipc:// worker URL must include a socket path"),
-            ({"url": "grpc://localhost:1"}, "ZMQ worker URL must be ipc://<path> or tcp://<host>:<port>, got 'grpc://localhost:1'"),
+            (
+                {"url": "grpc://localhost:1"},
+                "ZMQ worker URL must be ipc://<path> or tcp://<host>:<port>, got 'grpc://localhost:1'",
+            ),
             ({"url": "http://u:p@localhost:1"}, "The worker URL 'http://localhost:1' must not hold a user"),
             ({"url": url, "runtime_type": "vlllm"}, ""),
             ({"url": url, "worker_type": "x"}, ""),

@@ -1,0 +1,123 @@
+"""Workers behind HTTP that are found by DNS: one for each address that a name has.
+
+For a headless Service of Kubernetes, Consul, or any name with an address per server.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+import trio
+
+from smg_trio.core.errors import NotFound, SmgError
+from smg_trio.core.workers import WorkerSpec
+
+if TYPE_CHECKING:
+    from smg_trio.core.http_addresses import HttpAddress
+    from smg_trio.routing.registry import Registry
+
+logger = logging.getLogger("smg_trio.gateway")
+
+EMPTY_ANSWERS: Final = 3
+"""So many answers without an address, one after the other, are believed: one may be an outage of DNS."""
+LOOKUP_LIMIT_S: Final = 5.0
+
+Lookup = Callable[[str, int], Awaitable[set[str]]]
+
+
+async def look_up(host: str, port: int) -> set[str]:
+    """The addresses of a name, IPv4 and IPv6. Raises OSError; cancelled, the answer is dropped."""
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA):
+            return set()  # as a Service without pods is answered
+        raise
+    return {str(address[0]) for *_, address in found}
+
+
+class DnsWorkers:
+    """Keeps the workers of one name as its addresses are. `run` it beside the registry.
+
+    Args:
+        address: name and port.
+        key: what the workers are sent as key.
+        refresh_s: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        address: HttpAddress,
+        *,
+        key: str | None,
+        refresh_s: float,
+        lookup: Lookup = look_up,
+    ) -> None:
+        self._registry = registry
+        self._address = address
+        self._key = key
+        self._refresh_s = refresh_s
+        self._lookup = lookup
+        self._workers: dict[str, str] = {}
+        self._empty = 0
+        self._failing = False
+
+    async def run(self) -> None:
+        """Look for ever. Cancelled, the workers stay."""
+        while True:
+            await self._settle(await self._addresses())
+            await trio.sleep(self._refresh_s)
+
+    async def _addresses(self) -> set[str] | None:
+        """What the name has now; None if that cannot be found out."""
+        name = self._address.host
+        try:
+            with trio.fail_after(LOOKUP_LIMIT_S):
+                found = await self._lookup(name, self._address.port)
+        except (OSError, trio.TooSlowError) as error:
+            if not self._failing:
+                logger.warning("%s cannot be looked up: %s; its workers stay", name, error or "no answer")
+            self._failing = True
+            return None
+        if self._failing:
+            logger.info("%s can be looked up again", name)
+        self._failing = False
+        return found
+
+    async def _settle(self, addresses: set[str] | None) -> None:
+        if addresses is None:
+            return
+        self._empty = 0 if addresses else self._empty + 1
+        if not addresses and self._empty < EMPTY_ANSWERS:
+            return
+        for address in sorted(addresses - set(self._workers)):
+            await self._add(address)
+        for address in sorted(set(self._workers) - addresses):
+            worker_id = self._workers.pop(address)
+            logger.info("%s has no address %s any more: its worker is drained", self._address.host, address)
+            try:
+                self._registry.drain(worker_id)
+            except NotFound:
+                continue
+
+    async def _add(self, address: str) -> None:
+        host = f"[{address}]" if ":" in address else address
+        spec = WorkerSpec(
+            worker_id=str(uuid4()),
+            url=f"http://{host}:{self._address.port}{self._address.base_path}",
+            model_id="",
+            api_key=self._key,
+            labels={"discovered_by": f"dns://{self._address.host}:{self._address.port}"},
+        )
+        try:
+            await self._registry.add(spec)
+        except SmgError as error:  # an operator has named it by hand: that one stays theirs
+            logger.warning("the worker %s of %s is not added: %s", spec.url, self._address.host, error)
+            return
+        self._workers[address] = spec.worker_id
+        logger.info("%s has address %s: added as a worker", self._address.host, address)
