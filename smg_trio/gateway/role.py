@@ -13,7 +13,8 @@ import trio
 
 from smg_trio.gateway.apps.refusals import ServerRefusals
 from smg_trio.gateway.dashboard.feed import LiveFeed
-from smg_trio.gateway.dns_workers import DnsWorkers
+from smg_trio.gateway.discovery.dns import DnsWorkers
+from smg_trio.gateway.discovery.kubernetes import kubernetes_workers
 from smg_trio.gateway.own_workers import add_own_workers
 from smg_trio.gateway.sharing import Sharing
 from smg_trio.history import history_options, open_history
@@ -106,16 +107,15 @@ class Role(Sharing):
 
     async def discover_workers(self, gateway: Gateway) -> None:
         """Have workers come and go as what the settings name says, until cancelled."""
-        settings = gateway.settings
+        settings, registry = gateway.settings, gateway.registry
+        key = worker_api_key(settings)
         async with trio.open_nursery() as nursery:
             for address in discovered_names(settings):
-                found = DnsWorkers(
-                    gateway.registry,
-                    address,
-                    key=worker_api_key(settings),
-                    refresh_s=settings.discover_interval_secs,
-                )
-                nursery.start_soon(found.run)
+                named = DnsWorkers(registry, address, key=key, refresh_s=settings.discover_interval_secs)
+                nursery.start_soon(named.run)
+            pods = kubernetes_workers(registry, settings, key)
+            if pods is not None:
+                nursery.start_soon(pods.run)
 
     async def run(self, gateway: Gateway) -> None:
         """What goes on beside serving; cancelled after it."""

@@ -15,7 +15,13 @@ from smg_trio.settings.flags import flag_of
 from smg_trio.settings.mcp import mcp_hosts
 from smg_trio.settings.media import check_media
 from smg_trio.settings.settings import Settings, options
-from smg_trio.settings.workers import allowed_networks, check_http_workers, discovered_names, without_user
+from smg_trio.settings.workers import (
+    allowed_networks,
+    check_http_workers,
+    check_selector,
+    discovered_names,
+    without_user,
+)
 
 _TLS = ("tls", "prometheus_tls")
 """What the names of settings for a listener's certificate begin with."""
@@ -43,6 +49,7 @@ def check_settings(settings: Settings) -> None:
     _check_kinds_of_workers(settings)
     allowed_networks(settings)
     discovered_names(settings)
+    check_selector(settings)
     if settings.revision is not None and settings.model_path is None:
         raise ConfigError("--revision", "needs --model-path.", "Leave it out.")
     for alias in settings.model_alias:

@@ -1,6 +1,6 @@
 """Flags of the reference gateway (SMG 1.11 and 1.13) that have no effect here, so that its users' scripts start us.
 
-They concern HTTP and gRPC workers, service discovery, meshes, prefill/decode splits and stores that this gateway does
+They concern gRPC workers, meshes, prefill/decode splits and stores that this gateway does
 not have, or knobs of policies and limits that work differently here. Values are not looked at. What only says in other
 words what one of our flags says (`TRANSLATED`) has effect.
 """
@@ -16,7 +16,7 @@ NOTE: Final = "No effect; accepted for compatibility with SMG."
 _SWITCHES: Final = """
     disable-load-monitoring disable-tokenizer-autoload dp-minimum-tokens-scheduler enable-igw enable-mesh enable-rl
     enable-wasm epd-disaggregation log-mm-timing mm-pixel-rdma oracle-external-auth
-    pd-disaggregation priority-scheduler-enabled service-discovery tenant-rate-limit-enabled
+    pd-disaggregation priority-scheduler-enabled tenant-rate-limit-enabled
     tokenizer-cache-enable-l0 tokenizer-cache-enable-l1 trust-tenant-header upstream-http2
 """
 _WITH_VALUE: Final = """
@@ -36,8 +36,8 @@ _WITH_VALUE: Final = """
     prefill-queue-size prefill-queue-timeout-secs priority-scheduler-config priority-scheduler-default-max-class
     priority-scheduler-tenant-metric-top-n rdma-listen-ip rdma-slot-ttl-s redis-op-timeout-secs redis-pool-max
     redis-retention-days redis-url rl-control-timeout-secs rl-fanout-concurrency schema-config
-    selection-accounting-ttl-ms selection-policy selection-temperature service-discovery-namespace
-    service-discovery-port storage-hook-wasm-path stream-body-stall-timeout-secs tenant-header-name
+    selection-accounting-ttl-ms selection-policy selection-temperature
+    storage-hook-wasm-path stream-body-stall-timeout-secs tenant-header-name
     tenant-rate-limit-config tokenizer-cache-l0-max-entries tokenizer-cache-l0-max-memory
     worker-stale-secs worker-stall-secs worker-startup-check-interval
     worker-startup-delay worker-startup-timeout-secs worker-warmup-blocks worker-warmup-divert-every
@@ -45,7 +45,7 @@ _WITH_VALUE: Final = """
 """
 _WITH_VALUES: Final = """
     ca-cert-paths decode-selector encode encode-selector mesh-peer-urls prefill prefill-selector
-    router-selector selector storage-context-headers
+    router-selector storage-context-headers
 """
 SWITCHES: Final = tuple(_SWITCHES.split())
 """Names of flags without a value."""

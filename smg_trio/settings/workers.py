@@ -27,6 +27,18 @@ class WorkerSettings:
     discover_interval_secs: float = _option(
         10.0, "Time between two looks at the names of --discover.", "Workers", metavar="S"
     )
+    service_discovery: bool = _option(
+        False, "Have pods of Kubernetes be http workers, as --selector names them.", "Workers"
+    )
+    selector: tuple[str, ...] = _option(
+        (), "Labels that the pods of --service-discovery have, as name=value.", "Workers", metavar="LABEL"
+    )
+    service_discovery_port: int = _option(
+        80, "Port of pods without the annotation smg.ai/worker-ports.", "Workers", metavar="PORT"
+    )
+    service_discovery_namespace: str | None = _option(
+        None, "Namespace of the pods, instead of the gateway's own.", "Workers", metavar="NAME"
+    )
     zmq_advertise_host: str | None = _option(
         None, "tcp workers: the host by which engines reach this one, where it is not that of the URL (a wildcard, or "
         "a tunnel).", "Workers", metavar="HOST",
@@ -91,6 +103,16 @@ def discovered_names(settings: WorkerSettings) -> tuple[HttpAddress, ...]:
         except ValueError as error:
             raise ConfigError("--discover", f"{url!r} {error}.", "Write it as dns://name:port.") from None
     return tuple(names)
+
+
+def check_selector(settings: WorkerSettings) -> None:
+    """Refuse labels and a port that no pod can have. Raises ConfigError."""
+    for label in settings.selector:
+        name, equals, value = label.partition("=")
+        if not name or not equals or set(label) & set(" ,()!"):
+            raise ConfigError("--selector", f"{label!r} is not of the form name=value.", f"Write it as app={value}.")
+    if not 0 < settings.service_discovery_port < 65536:
+        raise ConfigError("--service-discovery-port", f"must be 1..65535, got {settings.service_discovery_port}.")
 
 
 def allowed_networks(settings: WorkerSettings) -> tuple[IPv4Network | IPv6Network, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from .conftest import program
 from .reading import CUTTING_S, DEPLOY, OPEN_PATHS, check_engine, documents, flags_of_vllm, gateway_settings
 
 MANIFEST = DEPLOY / "kubernetes" / "smg-trio.yaml"
+FRONT = DEPLOY / "kubernetes" / "front" / "front.yaml"
 ENGINE_END_S = 30
 """What an engine gets to end in after the gateway has."""
 
@@ -122,7 +124,26 @@ def test_selectors_meet_labels() -> None:
     assert by_kind("Service")["spec"]["selector"].items() <= template.items()
 
 
-def test_the_manifest_fits_kubernetes_own_schemas() -> None:
-    command = [program("kubernetes-validate"), "--strict", "-k", "1.33", MANIFEST]
+def test_the_front_finds_the_hosts_and_may_read_pods_only() -> None:
+    front = {document["kind"]: document for document in documents(FRONT)}
+    spec = front["Deployment"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    files = {f"/etc/smg-trio/{name}": text for name, text in front["ConfigMap"]["data"].items()}
+    found = gateway_settings(container["args"], files=files)
+    assert found.service_discovery
+    labels = by_kind("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert dict(label.split("=") for label in found.selector).items() <= labels.items()
+    host_ports = by_kind("Deployment")["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert found.service_discovery_port in {port["containerPort"] for port in host_ports}
+    assert front["Role"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    assert front["RoleBinding"]["roleRef"]["name"] == front["Role"]["metadata"]["name"]
+    assert front["RoleBinding"]["subjects"] == [{"kind": "ServiceAccount", "name": spec["serviceAccountName"]}]
+    assert spec["automountServiceAccountToken"] is True
+    assert {volume["name"] for volume in spec["volumes"]} == mounts(container).keys()
+
+
+@pytest.mark.parametrize("manifest", [MANIFEST, FRONT], ids=["host", "front"])
+def test_the_manifest_fits_kubernetes_own_schemas(manifest: Path) -> None:
+    command = [program("kubernetes-validate"), "--strict", "-k", "1.33", manifest]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,7 +9,7 @@ import trio
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.http_addresses import parse_http_url
-from smg_trio.gateway.dns_workers import EMPTY_ANSWERS, DnsWorkers
+from smg_trio.gateway.discovery.dns import EMPTY_ANSWERS, DnsWorkers
 from smg_trio.settings.checks import check_settings
 from smg_trio.settings.settings import Settings
 

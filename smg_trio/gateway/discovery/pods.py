@@ -1,0 +1,83 @@
+"""What pods of Kubernetes mean for workers. Pure.
+
+Rules, annotation and labels are those of the Rust gateway's service discovery: a pod that runs and is ready becomes a
+worker per port, one that is not ready any more keeps its workers (their health decides), and one that is being ended
+loses them at the beginning of its grace time, so that they drain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PORTS_ANNOTATION = "smg.ai/worker-ports"
+NAME_LABEL, UID_LABEL = "smg.ai/pod-name", "smg.ai/pod-uid"
+_LAST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod that may serve.
+
+    Attributes:
+        ready: it runs, and its readiness probe succeeds.
+        ports: of its workers; empty: the one that the settings name.
+        complaint: what is wrong with its annotation; empty if nothing is.
+    """
+
+    uid: str
+    name: str
+    address: str
+    ready: bool
+    ports: tuple[int, ...] = ()
+    complaint: str = ""
+
+    def urls(self, default_port: int) -> tuple[str, ...]:
+        """Of its workers."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return tuple(f"http://{host}:{port}" for port in self.ports or (default_port,))
+
+
+def read_pod(value: Any) -> Pod | None:
+    """The pod that an object of the API describes; None for one that serves nothing: it ends, or has no address yet.
+
+    Raises ValueError for what is no pod.
+    """
+    metadata, status = _part(value, "metadata"), _part(value, "status")
+    uid, name = metadata.get("uid"), metadata.get("name")
+    if not isinstance(uid, str) or not isinstance(name, str):
+        raise ValueError("an object without uid and name")  # noqa: TRY004 - what was read is wrong
+    address = status.get("podIP")
+    if metadata.get("deletionTimestamp") is not None or not isinstance(address, str) or not address:
+        return None
+    conditions = status.get("conditions")
+    ready = status.get("phase") == "Running" and any(
+        isinstance(one, Mapping) and one.get("type") == "Ready" and one.get("status") == "True"
+        for one in (conditions if isinstance(conditions, list) else ())
+    )
+    annotation = _part(metadata, "annotations").get(PORTS_ANNOTATION)
+    ports, complaint = _ports(annotation)
+    return Pod(uid, name, address, ready, ports, complaint)
+
+
+def uid_of(value: Any) -> str:
+    """Of the pod that an object of the API describes. Raises ValueError."""
+    uid = _part(value, "metadata").get("uid")
+    if not isinstance(uid, str):
+        raise ValueError("an object without uid")  # noqa: TRY004 - as above
+    return uid
+
+
+def _part(value: Any, name: str) -> Mapping[str, Any]:
+    part = value.get(name) if isinstance(value, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
+def _ports(annotation: Any) -> tuple[tuple[int, ...], str]:
+    if annotation is None:
+        return (), ""
+    texts = [text.strip() for text in str(annotation).split(",")]
+    if all(text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= _LAST_PORT for text in texts):
+        return tuple(dict.fromkeys(map(int, texts))), ""
+    return (), f"annotation {PORTS_ANNOTATION} is {str(annotation)[:80]!r} and no list of ports"
