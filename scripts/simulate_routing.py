@@ -67,7 +67,8 @@ def describe(kind: str, rate: str, traces: Sequence[Sequence[Session]], seconds:
     infinite = fmean(one.cached / one.prompt for one in sums)
     prompt = fmean(one.prompt / one.requests for one in sums)
     requests = fmean(one.requests for one in sums) / seconds
-    return f"{kind}, {rate}: {requests:.1f} requests/s, prompts of {prompt:,.0f} tokens, one cache without end {infinite:.3f}"
+    what = f"{requests:.1f} requests/s, prompts of {prompt:,.0f} tokens"
+    return f"{kind}, {rate}: {what}, one cache without end would hit {infinite:.3f}"
 
 
 def parser() -> argparse.ArgumentParser:

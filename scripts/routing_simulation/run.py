@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from routing_simulation.engine import Engine, Request
-from routing_simulation.rules import Rule, View
+from routing_simulation.rules import Arrival, Rule, View
 from routing_simulation.traces import BLOCK, Session
 
 
@@ -23,6 +23,7 @@ class Fleet:
         token_s: seconds from one token of an answer to the next.
         event_s: seconds until the gateway knows of a change in a cache.
         lost: share of the events that never arrive.
+        provisional: whether a gateway counts what it has sent as matching before the events tell so.
         gateways: that route alike, each knowing all events but only the requests of its own.
     """
 
@@ -32,6 +33,7 @@ class Fleet:
     token_s: float = 0.02
     event_s: float = 0.002
     lost: float = 0.0
+    provisional: bool = True
     gateways: int = 1
 
 
@@ -132,12 +134,14 @@ class Run:
     def _route(self, request: Request) -> None:
         views = self._views[request.gateway]
         blocks = -(-request.prompt // BLOCK)
-        chosen = self._rules[request.gateway](views, request.path, blocks, self._now, self._random)
+        chosen = self._rules[request.gateway](Arrival(views, request.path, blocks, self._now, self._random))
         view = views[chosen]
         request.promised = blocks - view.matched(request.path)
         view.backlog += request.promised
         view.stored.add(request.promised, self._now)
         view.active += 1
+        if self._fleet.provisional:
+            view.expect(request.path)
         for segment, count in request.path:
             view.sent[segment] = max(view.sent.get(segment, 0), count)
         self._engines[chosen].waiting.append(request)
@@ -152,7 +156,10 @@ class Run:
     def _first_token(self, index: int, request: Request) -> None:
         engine = self._engines[index]
         engine.first_token(request)
-        self._views[request.gateway][index].backlog -= request.promised
+        view = self._views[request.gateway][index]
+        view.backlog -= request.promised
+        if self._fleet.provisional:
+            self._at(self._now + self._fleet.event_s, lambda: view.settle(request.path))
         if request.arrived >= self._warm_up:
             self._outcome.prompt += request.prompt
             self._outcome.computed += request.computed

@@ -63,7 +63,7 @@ class StoredBlocks:
 
 
 def cost(candidate: Candidate, prompt_blocks: int) -> float:
-    """What it would cost to compute the prompt there, in blocks: at least the blocks that come before its first token."""
+    """What it would cost to compute the prompt there, in blocks: no less than is computed before its first token."""
     turnover = candidate.stored / candidate.capacity if candidate.capacity else 0.0
     missing = max(0.0, prompt_blocks - candidate.matched)
     return candidate.backlog + missing * (1.0 + EVICTION_WEIGHT * turnover) + ACTIVE_WEIGHT * candidate.active
@@ -83,9 +83,9 @@ def best(
         candidates: at least one.
         prompt_blocks: blocks of the prompt, the last of which may be begun.
         rng: decides between equals, and at a temperature above 0.
-        overlap_decay: a match counts 1 / (1 + overlap_decay x), where x is the candidate's backlog above the lowest one,
-            in prompts of this size (SMG's ``--overlap-decay``); 0 counts it in full.
-        temperature: of a softmax over the costs, scaled to 0..1 (SMG's ``--selection-temperature``); 0 takes the lowest.
+        overlap_decay: SMG's ``--overlap-decay``. A match counts 1 / (1 + overlap_decay x), where x is the candidate's
+            backlog above the lowest one, in prompts of this size; at 0 it counts in full.
+        temperature: SMG's ``--selection-temperature``, of a softmax over the costs scaled to 0..1; 0 takes the lowest.
     """
     if overlap_decay:
         candidates = _decayed(candidates, prompt_blocks, overlap_decay)
