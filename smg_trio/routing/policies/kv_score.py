@@ -15,8 +15,10 @@ from smg_trio.core.records import record
 
 WINDOW = 60.0
 """Seconds after which a stored block counts 1/e in `StoredBlocks`."""
-EVICTION_WEIGHT = 2.0
-"""What a block to compute costs besides its own time where a window replaces the whole cache, in blocks."""
+EVICTION_WEIGHT = 1.5
+"""What a block to compute costs besides its own time where a whole cache is stored anew in a window, in blocks."""
+STORED_WEIGHT = 0.2
+"""What each block counted by `StoredBlocks` costs, in blocks: evens out how long caches keep their content."""
 ACTIVE_WEIGHT = 2.0
 """What each running request adds to the wait for a first token, in blocks."""
 
@@ -66,7 +68,12 @@ def cost(candidate: Candidate, prompt_blocks: int) -> float:
     """What it would cost to compute the prompt there, in blocks: no less than is computed before its first token."""
     turnover = candidate.stored / candidate.capacity if candidate.capacity else 0.0
     missing = max(0.0, prompt_blocks - candidate.matched)
-    return candidate.backlog + missing * (1.0 + EVICTION_WEIGHT * turnover) + ACTIVE_WEIGHT * candidate.active
+    return (
+        candidate.backlog
+        + missing * (1.0 + EVICTION_WEIGHT * turnover)
+        + STORED_WEIGHT * candidate.stored
+        + ACTIVE_WEIGHT * candidate.active
+    )
 
 
 def best(
