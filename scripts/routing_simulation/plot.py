@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 """Column → rule → figure → a value per seed."""
-COLORS = ("#999999", "#bbbbbb", "#56b4e9", "#e69f00", "#d55e00", "#009e73", "#0072b2")
+COLORS = ("#999999", "#bbbbbb", "#56b4e9", "#e69f00", "#f0c050", "#d55e00", "#009e73", "#0072b2")
 
 
 def draw(axes: Axes, by_rule: Mapping[str, Mapping[str, Sequence[float]]]) -> None:

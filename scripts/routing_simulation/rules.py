@@ -125,14 +125,22 @@ def plain_cost(asked: Arrival) -> int:
     return _plain(asked, asked.matches())
 
 
-def smg(asked: Arrival) -> int:
-    """SMG 1.13: the most matching blocks, then the lower load; the least loaded where that one has far too much."""
-    loads = [view.active for view in asked.views]
-    mean = sum(loads) / len(loads)
-    chosen = asked.lowest([load - 1e6 * hit for load, hit in zip(loads, asked.matches(), strict=True)])
-    if loads[chosen] > 1.5 * mean and loads[chosen] > mean + 64:
-        return asked.lowest(loads)
-    return chosen
+def smg(threshold: float) -> Rule:
+    """SMG 1.13: the most matching blocks, then the lower load; the least loaded where that one has far too much.
+
+    Args:
+        threshold: running requests above the mean, SMG's ``--balance-abs-threshold``.
+    """
+
+    def choose(asked: Arrival) -> int:
+        loads = [view.active for view in asked.views]
+        mean = sum(loads) / len(loads)
+        chosen = asked.lowest([load - 1e6 * hit for load, hit in zip(loads, asked.matches(), strict=True)])
+        if loads[chosen] > 1.5 * mean and loads[chosen] > mean + threshold:
+            return asked.lowest(loads)
+        return chosen
+
+    return choose
 
 
 def production_stack(asked: Arrival) -> int:
@@ -162,7 +170,8 @@ RULES: Mapping[str, Callable[[], Rule]] = {
     "round robin": RoundRobin,
     "least load": lambda: least_load,
     "approximate tree, plain cost": lambda: tree_cost,
-    "events, SMG's rule": lambda: smg,
+    "events, SMG's rule": lambda: smg(64),
+    "events, SMG's rule, threshold 4": lambda: smg(4),
     "events, production-stack's rule": lambda: production_stack,
     "events, plain cost": lambda: plain_cost,
     "events, smg-trio": lambda: ours,

@@ -15,11 +15,13 @@ from smg_trio.core.records import record
 
 WINDOW = 60.0
 """Seconds after which a stored block counts 1/e in `StoredBlocks`."""
-EVICTION_WEIGHT = 1.5
-"""What a block to compute costs besides its own time where a whole cache is stored anew in a window, in blocks."""
+MOST_EVICTION = 8.0
+"""The most that a block to compute costs besides its own time, in blocks, however fast the cache turns over …"""
+HALF_EVICTION = 3.0
+"""… and the square of the turnover, in caches per window, where it costs half of that."""
 STORED_WEIGHT = 0.2
 """What each block counted by `StoredBlocks` costs, in blocks: evens out how long caches keep their content."""
-ACTIVE_WEIGHT = 2.0
+ACTIVE_WEIGHT = 8.0
 """What each running request adds to the wait for a first token, in blocks."""
 
 
@@ -66,11 +68,12 @@ class StoredBlocks:
 
 def cost(candidate: Candidate, prompt_blocks: int) -> float:
     """What it would cost to compute the prompt there, in blocks: no less than is computed before its first token."""
-    turnover = candidate.stored / candidate.capacity if candidate.capacity else 0.0
+    turnover = (candidate.stored / candidate.capacity) ** 2 if candidate.capacity else 0.0
+    eviction = MOST_EVICTION * turnover / (HALF_EVICTION + turnover)
     missing = max(0.0, prompt_blocks - candidate.matched)
     return (
         candidate.backlog
-        + missing * (1.0 + EVICTION_WEIGHT * turnover)
+        + missing * (1.0 + eviction)
         + STORED_WEIGHT * candidate.stored
         + ACTIVE_WEIGHT * candidate.active
     )
