@@ -20,8 +20,8 @@ MOST_EVICTION = 8.0
 HALF_EVICTION = 3.0
 """… and the square of the turnover, in caches per window, where it costs half of that."""
 STORED_WEIGHT = 0.2
-"""What each block counted by `StoredBlocks` costs, in blocks: evens out how long caches keep their content."""
-ACTIVE_WEIGHT = 8.0
+"""What each block counted by `StoredBlocks` costs where a cache turns over in a window or less, in blocks."""
+ACTIVE_WEIGHT = 4.0
 """What each running request adds to the wait for a first token, in blocks."""
 
 
@@ -67,16 +67,15 @@ class StoredBlocks:
 
 
 def cost(candidate: Candidate, prompt_blocks: int) -> float:
-    """What it would cost to compute the prompt there, in blocks: no less than is computed before its first token."""
+    """What it would cost to compute the prompt there, in blocks: no less than is computed before its first token.
+
+    Where the capacity is not known, or hardly any of it was stored lately, evictions cost nothing.
+    """
     turnover = (candidate.stored / candidate.capacity) ** 2 if candidate.capacity else 0.0
-    eviction = MOST_EVICTION * turnover / (HALF_EVICTION + turnover)
     missing = max(0.0, prompt_blocks - candidate.matched)
-    return (
-        candidate.backlog
-        + missing * (1.0 + eviction)
-        + STORED_WEIGHT * candidate.stored
-        + ACTIVE_WEIGHT * candidate.active
-    )
+    eviction = MOST_EVICTION * turnover / (HALF_EVICTION + turnover)
+    evenness = STORED_WEIGHT * candidate.stored * min(1.0, turnover)
+    return candidate.backlog + missing * (1.0 + eviction) + evenness + ACTIVE_WEIGHT * candidate.active
 
 
 def best(

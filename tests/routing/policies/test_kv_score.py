@@ -45,7 +45,7 @@ def test_a_better_match_never_costs_more_and_work_never_costs_less(one: Candidat
     assert cost(replace(one, matched=min(PROMPT, one.matched + more)), PROMPT) <= before
     assert cost(replace(one, backlog=one.backlog + more), PROMPT) > before
     assert cost(replace(one, active=one.active + 1), PROMPT) > before
-    assert cost(replace(one, stored=one.stored + more), PROMPT) > before
+    assert cost(replace(one, stored=one.stored + more), PROMPT) >= before
     assert before >= one.backlog + PROMPT - one.matched
 
 
@@ -66,6 +66,23 @@ def test_where_caches_turn_over_fast_a_match_is_worth_a_longer_wait() -> None:
     home = Candidate(matched=150, backlog=151, active=0, stored=6_000, capacity=6_000)
     idle = replace(home, matched=0, backlog=0)
     assert best([home, idle], PROMPT, Random(1)) == 0
+
+
+def test_of_two_alike_the_one_that_stored_less_is_chosen() -> None:
+    busy = Candidate(matched=50, backlog=0, active=0, stored=6_000, capacity=6_000)
+    assert best([busy, replace(busy, stored=5_000)], PROMPT, Random(1)) == 1
+
+
+@given(candidates, st.floats(1, 100_000))
+def test_without_a_known_capacity_what_is_stored_does_not_count(one: Candidate, stored: float) -> None:
+    one = replace(one, capacity=0)
+    assert cost(replace(one, stored=stored), PROMPT) == cost(one, PROMPT)
+
+
+@given(candidates)
+def test_a_missing_block_costs_nine_times_its_own_time_at_most(one: Candidate) -> None:
+    more = cost(one, PROMPT + 1) - cost(one, PROMPT)
+    assert 1 - 1e-6 <= more <= 9 + 1e-6
 
 
 def test_a_match_longer_than_the_prompt_counts_as_the_prompt() -> None:
