@@ -2,7 +2,7 @@
 
 The cost of an engine is the time until the first token, counted in blocks to compute: what waits there and what it
 would have to compute of the prompt. A block that is computed also takes the place of another one, which may be asked
-for again, so each costs more where the cache turns over fast; see docs/adr/0011-score-of-kv-events.md.
+for again, so each costs more where the cache turns over fast; see docs/adr/0011-score-of-kv-caches.md.
 """
 
 from __future__ import annotations
