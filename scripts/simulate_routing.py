@@ -61,12 +61,12 @@ def print_table(title: str, by_rule: dict[str, dict[str, list[float]]]) -> None:
         print(f"| {name} | {' | '.join(cells)} |")
 
 
-def describe(kind: str, rate: str, traces: Sequence[Sequence[Session]], seconds: float) -> str:
+def describe(kind: str, rate: str, traces: Sequence[Sequence[Session]]) -> str:
     """What the traces ask for, in a line."""
     sums = [totals(trace) for trace in traces]
     infinite = fmean(one.cached / one.prompt for one in sums)
     prompt = fmean(one.prompt / one.requests for one in sums)
-    requests = fmean(one.requests for one in sums) / seconds
+    requests = fmean(one.requests / trace[-1].at for one, trace in zip(sums, traces, strict=True))
     what = f"{requests:.1f} requests/s, prompts of {prompt:,.0f} tokens"
     return f"{kind}, {rate}: {what}, one cache without end would hit {infinite:.3f}"
 
@@ -109,7 +109,9 @@ def main() -> None:
             for rate in options.sessions
         }
     for column, traces in columns.items():
-        title = describe(options.kind, column, traces, options.seconds)
+        if any(not trace or trace[-1].at <= WARM_UP for trace in traces):
+            raise SystemExit(f"the trace ends within the {WARM_UP:g} s that are not counted: give a longer one")
+        title = describe("file" if options.trace else options.kind, column, traces)
         results[column] = {name: simulate(traces, seeds, fleet, RULES[name]) for name in options.rules}
         print_table(title, results[column])
     if options.json:
