@@ -46,9 +46,10 @@ def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def test_flags_that_pages_name_exist() -> None:
-    bench = [sys.executable, str(ROOT / "scripts" / "bench_gateway.py"), "--help"]
-    help_text = subprocess.run(bench, capture_output=True, text=True, check=True).stdout
-    known = set(_FLAG.findall(help_text)) | set(_flags(make_parser(serve=make_serve_parser(EngineProtocol.VLLM))))
+    known = set(_flags(make_parser(serve=make_serve_parser(EngineProtocol.VLLM))))
+    for script in ("bench_gateway.py", "simulate_routing.py"):
+        command = [sys.executable, str(ROOT / "scripts" / script), "--help"]
+        known |= set(_FLAG.findall(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     for page in PAGES:
         ours = [line for line in page.read_text().splitlines() if "smg_trio" in line or "`--" in line]
         named = set(_FLAG.findall("\n".join(line for line in ours if "vllm serve" not in line)))
