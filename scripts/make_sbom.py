@@ -1,6 +1,6 @@
 """Write the software bill of materials of a wheel: CycloneDX 1.6 JSON of what installing it brings, resolved today.
 
-``python scripts/make_sbom.py dist/smg_trio-0.1.0-py3-none-any.whl sbom.cdx.json``. Run by ``nox -s sbom``, which has
+``python scripts/make_sbom.py dist/smg_trio-0.2.0-py3-none-any.whl sbom.cdx.json``. Run by ``nox -s sbom``, which has
 `cyclonedx-bom` installed. The wheel goes into an empty environment without pip, so that nothing else is listed.
 """
 
