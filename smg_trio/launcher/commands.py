@@ -121,7 +121,8 @@ A group of N vLLM engines behind this worker (--zmq-engine-count N), L of them o
     --data-parallel-address {host} --data-parallel-rpc-port {port}
 
 TokenSpeed:
-  ts serve MODEL --headless --data-parallel-address {host} --data-parallel-rpc-port {port}
+  python -m tokenspeed.cli serve --headless --model MODEL --zmq-engine-index 0 --grammar-backend xgrammar \\
+    --enable-output-logprobs --data-parallel-address {host} --data-parallel-rpc-port {port}
 """
 
 
