@@ -6,6 +6,7 @@ The other host is another loopback address behind a relay that the test cuts and
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,7 +31,7 @@ CHAT: dict[str, Any] = {"model": MODEL, "messages": HI, "stream": True, "return_
 
 def three_ports() -> int:
     """The first of three neighbouring ports that are free on both sides."""
-    for port in range(15_000, 19_000, 3):
+    for port in random.SystemRandom().sample(range(10_000, 19_990), 100):
         with socket.socket() as a, socket.socket() as b, socket.socket() as c:
             try:
                 for offset, probe in enumerate((a, b, c)):
@@ -101,10 +102,12 @@ async def test_a_broken_connection_ends_its_streams_and_the_engine_is_taken_back
         broken = set()
         for attempt in range(6):
             ports = ((site.port + 2,), (site.port + 1,), (site.port + 1, site.port + 2))[attempt % 3]
+            uncut = True
             with trio.fail_after(PATIENCE_S):
                 async for ids, chunk in read(http):
                     assert ids == expected[: len(ids)], "no hole"
-                    if len(ids) == 3 + attempt:
+                    if uncut and len(ids) >= 3 + attempt:
+                        uncut = False
                         site.relay.cut(*ports)
                     error = chunk.get("error")
                 if error is None:

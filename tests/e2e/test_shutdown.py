@@ -201,7 +201,7 @@ async def test_a_client_on_a_slow_line_gets_all_of_a_finished_answer(tmp_path: P
     ("flags", "message"),
     [
         (("--backend", "sglang"), "ZMQ direct backend has no engine implementation for runtime sglang"),
-        (("--worker-urls", "tcp://x:1"), "URL must start with a lowercase"),
+        (("--worker-urls", "unix://x:1"), "URL must start with a lowercase"),
         (("--worker-urls", "grpc://x:1"), "ZMQ worker URL must be ipc://<path>"),
         (("--worker-urls", "ipc://"), "must include a socket path"),
         (("--port", "99999"), "--port"),
