@@ -8,7 +8,7 @@ function rowOf(columns) {
   return row;
 }
 
-const shortUrl = (url) => url.replace(/^ipc:\/\/(.*\/)?/, "");
+const shortUrl = (url) => url.replace(/^(ipc:\/\/(.*\/)?|tcp:\/\/)/, "");
 
 function showRequests(snapshot) {
   const { total, shown } = snapshot.requests;
