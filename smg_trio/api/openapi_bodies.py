@@ -176,7 +176,9 @@ _PARSE_REASONING = Body(
     examples=({"text": "<think>hm</think>Yes.", "reasoning_parser": "qwen3"},),
 )
 _WORKER = Body(
-    schema=object_schema(worker_specs.BODY_READERS, ("url",), url={"type": "string", "pattern": "^(ipc|tcp|https?)://."}),
+    schema=object_schema(
+        worker_specs.BODY_READERS, ("url",), url={"type": "string", "pattern": "^(ipc|tcp|https?)://."}
+    ),
     examples=(),
 )
 

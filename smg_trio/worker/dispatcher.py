@@ -63,7 +63,7 @@ async def dispatch(
             except ProtocolViolation as violation:
                 sources.undecodable(index, violation, now)
                 continue
-            if sources.watching:
+            if sources.watching or group.remote:
                 sources.decoded(index, batch)
             if relay is not None:
                 relay.pass_on(batch.rank, frames)
@@ -117,7 +117,9 @@ class _Sources:
         self._undecodable.pop(origin, None)
         if origin is not None and origin not in self._engines and self._group.expects(batch):
             info = self._group.handshake.info(batch.rank)
-            if info is not None:
+            if self._group.remote and (batch.rank, info) in self._engines.values():
+                self._peers.output_moved(batch.rank)
+            elif info is not None:
                 self._engines[origin] = (batch.rank, info)
                 self._peers.note_output(self._link, origin, batch.rank, info)
         self._note_watching()

@@ -91,6 +91,10 @@ class PeerWatch:
         for identity in link.peers_lost():
             self.output_broke(identity)
 
+    def output_moved(self, rank: int) -> None:
+        """A rank's output has come by another connection than before: that one broke, which is not known here yet."""
+        self._lose(rank, self._group.handshake.info(rank))
+
     def output_broke(self, identity: bytes | None) -> None:
         """An output connection has ended: of the rank that `identity` names, else of one not known by it yet."""
         handshake = self._group.handshake

@@ -24,6 +24,8 @@ class Relay:
         self._flowing = trio.Event()
         self._flowing.set()
         self._open: dict[int, set[trio.CancelScope]] = {}
+        self._half = False
+        self._kept: list[trio.SocketStream] = []
 
     async def serve(self, port: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Relay connections to one port until cancelled."""
@@ -31,11 +33,16 @@ class Relay:
         async def connected(engine: trio.SocketStream) -> None:
             with trio.CancelScope() as scope, suppress(OSError, trio.BrokenResourceError):
                 self._open.setdefault(port, set()).add(scope)
+                gateway = await trio.open_tcp_stream(GATEWAY_SIDE, port)
                 try:
-                    async with await trio.open_tcp_stream(GATEWAY_SIDE, port) as gateway, engine:
+                    async with engine:
                         await self._join(engine, gateway)
                 finally:
                     self._open[port].discard(scope)
+                    if self._half:
+                        self._kept.append(gateway)
+                    else:
+                        gateway.socket.close()
 
         listeners = await trio.open_tcp_listeners(port, host=ENGINE_SIDE)
         await trio.serve_listeners(connected, listeners, task_status=task_status)
@@ -54,8 +61,12 @@ class Relay:
                 await sink.send_all(data)
         scope.cancel()
 
-    def cut(self, *ports: int) -> None:
-        """Break what is connected to these ports now, in the middle of messages or not; what comes next connects."""
+    def cut(self, *ports: int, half: bool = False) -> None:
+        """Break what is connected to these ports now, in the middle of messages or not; what comes next connects.
+
+        `half`: the gateway's side stays open, as where a network forgets a connection that only one side tries again.
+        """
+        self._half = half
         for port in ports:
             for scope in list(self._open.get(port, ())):
                 scope.cancel()
@@ -79,3 +90,5 @@ async def relaying(*ports: int) -> AsyncIterator[Relay]:
             await nursery.start(relay.serve, port)
         yield relay
         nursery.cancel_scope.cancel()
+    for gateway in relay._kept:
+        gateway.socket.close()

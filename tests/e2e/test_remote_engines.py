@@ -122,6 +122,23 @@ async def test_a_broken_connection_ends_its_streams_and_the_engine_is_taken_back
             await engine.wait_until(lambda: not engine.in_flight)  # what was cut is aborted when it speaks
 
 
+async def test_an_engine_that_connects_again_before_the_break_is_known_here_leaves_no_hole(tmp_path: Path) -> None:
+    async with remote(tmp_path, zmq_heartbeat_secs=0) as site:
+        expected = await whole(site.bench.http)
+        error, uncut = None, True
+        with trio.fail_after(PATIENCE_S):
+            async for ids, chunk in read(site.bench.http):
+                assert ids == expected[: len(ids)], "no hole"
+                error = chunk.get("error")
+                if uncut and len(ids) >= 5:
+                    uncut = False
+                    site.relay.cut(site.port + 2, half=True)
+        assert error is not None
+        assert error["code"] == "engine_connection_lost"
+        await site.bench.wait_ready()
+        assert await whole(site.bench.http) == expected
+
+
 async def test_a_short_stall_costs_time_only(tmp_path: Path) -> None:
     async with remote(tmp_path) as site:
         expected = await whole(site.bench.http)
