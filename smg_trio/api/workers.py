@@ -25,6 +25,7 @@ def worker_value(snapshot: WorkerSnapshot, load: int) -> dict[str, Any]:
         "connection_mode": "http" if spec.over_http else "zmq",
         "runtime_type": snapshot.runtime or spec.protocol.value,
         "zmq_handshake_address": snapshot.handshake_address,
+        "source": spec.source,
         "labels": dict(spec.labels),
         "priority": spec.priority,
         "cost": spec.cost,

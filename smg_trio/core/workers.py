@@ -93,6 +93,7 @@ class WorkerSpec:
         labels: what the operator notes of it, model and parser names among it.
         priority, cost: shown, not used for routing.
         api_key: what a worker behind HTTP is sent with every request; never shown.
+        source: who has added it: ``static`` for the settings and the worker API, else what found it.
     """
 
     worker_id: str
@@ -107,6 +108,7 @@ class WorkerSpec:
     priority: int = 50
     cost: float = 1.0
     api_key: str | None = field(default=None, repr=False)
+    source: str = "static"
     health: HealthOverrides = field(default_factory=HealthOverrides)
     overload: OverloadOverrides = field(default_factory=OverloadOverrides)
     breaker: BreakerOverrides = field(default_factory=BreakerOverrides)

@@ -7,6 +7,7 @@ the keeper and of a front.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -14,9 +15,11 @@ import trio
 from smg_trio.gateway.apps.refusals import ServerRefusals
 from smg_trio.gateway.dashboard.feed import LiveFeed
 from smg_trio.gateway.discovery.dns import DnsWorkers
+from smg_trio.gateway.discovery.found_workers import FoundWorkers
 from smg_trio.gateway.discovery.kubernetes import kubernetes_workers
 from smg_trio.gateway.own_workers import add_own_workers
 from smg_trio.gateway.sharing import Sharing
+from smg_trio.gateway.tasks.keep_running import keep_running
 from smg_trio.history import history_options, open_history
 from smg_trio.http.listener import open_listeners, serve
 from smg_trio.routing.http_options import http_worker_options, worker_api_key
@@ -107,15 +110,16 @@ class Role(Sharing):
 
     async def discover_workers(self, gateway: Gateway) -> None:
         """Have workers come and go as what the settings name says, until cancelled."""
-        settings, registry = gateway.settings, gateway.registry
-        key = worker_api_key(settings)
+        settings = gateway.settings
+        make = partial(FoundWorkers, gateway.registry, key=worker_api_key(settings), metrics=gateway.metrics.discovery)
         async with trio.open_nursery() as nursery:
             for address in discovered_names(settings):
-                named = DnsWorkers(registry, address, key=key, refresh_s=settings.discover_interval_secs)
-                nursery.start_soon(named.run)
-            pods = kubernetes_workers(registry, settings, key)
-            if pods is not None:
-                nursery.start_soon(pods.run)
+                named = DnsWorkers(make("dns"), address, refresh_s=settings.discover_interval_secs)
+                nursery.start_soon(keep_running, f"looking {address.host} up", named.run)
+            if settings.service_discovery:
+                pods = kubernetes_workers(make("kubernetes"), settings)
+                if pods is not None:
+                    nursery.start_soon(keep_running, "following pods", pods.run)
 
     async def run(self, gateway: Gateway) -> None:
         """What goes on beside serving; cancelled after it."""

@@ -10,6 +10,7 @@ import trio
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.http_addresses import parse_http_url
 from smg_trio.gateway.discovery.dns import EMPTY_ANSWERS, DnsWorkers
+from smg_trio.gateway.discovery.found_workers import FoundWorkers
 from smg_trio.settings.checks import check_settings
 from smg_trio.settings.settings import Settings
 
@@ -52,7 +53,8 @@ async def test_workers_come_and_go_with_addresses(tmp_path: Path) -> None:
         registry = bench.gateway.registry
         names = Names({"127.0.0.5", "::5"})
         address = parse_http_url(f"http://hosts.internal:{PORT}")
-        found = DnsWorkers(registry, address, key="k", refresh_s=0, lookup=names.look_up)
+        workers = FoundWorkers(registry, "dns", key="k", metrics=bench.gateway.metrics.discovery)
+        found = DnsWorkers(workers, address, refresh_s=0, lookup=names.look_up)
         nursery.start_soon(found.run)
 
         def urls() -> set[str]:

@@ -16,6 +16,7 @@ import trio
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.http_addresses import HttpAddress
+from smg_trio.gateway.discovery.found_workers import FoundWorkers
 from smg_trio.gateway.discovery.kubernetes import ClusterAccess, KubernetesWorkers, cluster_access
 from smg_trio.gateway.discovery.pods import NAME_LABEL, UID_LABEL, read_pod
 from smg_trio.settings.checks import check_settings
@@ -138,11 +139,11 @@ async def following(tmp_path: Path, *pods: dict[str, Any]) -> AsyncIterator[Site
     async with open_gateway(tmp_path, connect=False, worker_urls=()) as bench, trio.open_nursery() as nursery:
         await nursery.start(api.serve)
         access = ClusterAccess(address=HttpAddress("http", "127.0.0.1", api.port), namespace="serving", folder=folder)
-        workers = KubernetesWorkers(
-            bench.gateway.registry, access, selector=("app=llm", "tier=gpu"), port=PORT, key="k", coalesce_s=0,
-            backoff_s=0.01,
-        )  # fmt: skip
-        nursery.start_soon(workers.run)
+        found = FoundWorkers(bench.gateway.registry, "kubernetes", key="k", metrics=bench.gateway.metrics.discovery)
+        pods_of = KubernetesWorkers(
+            found, access, selector=("app=llm", "tier=gpu"), port=PORT, coalesce_s=0, backoff_s=0.01, resync_s=0.05
+        )
+        nursery.start_soon(pods_of.run)
         yield Site(bench, api, folder)
         nursery.cancel_scope.cancel()
 

@@ -9,16 +9,12 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
 
 import trio
 
-from smg_trio.core.errors import NotFound, SmgError
-from smg_trio.core.workers import WorkerSpec
-
 if TYPE_CHECKING:
     from smg_trio.core.http_addresses import HttpAddress
-    from smg_trio.routing.registry import Registry
+    from smg_trio.gateway.discovery.found_workers import FoundWorkers
 
 logger = logging.getLogger("smg_trio.gateway")
 
@@ -44,26 +40,18 @@ class DnsWorkers:
     """Keeps the workers of one name as its addresses are. `run` it beside the registry.
 
     Args:
+        workers: those that it adds and drains.
         address: name and port.
-        key: what the workers are sent as key.
         refresh_s: seconds between two looks.
     """
 
     def __init__(
-        self,
-        registry: Registry,
-        address: HttpAddress,
-        *,
-        key: str | None,
-        refresh_s: float,
-        lookup: Lookup = look_up,
+        self, workers: FoundWorkers, address: HttpAddress, *, refresh_s: float, lookup: Lookup = look_up
     ) -> None:
-        self._registry = registry
+        self._workers = workers
         self._address = address
-        self._key = key
         self._refresh_s = refresh_s
         self._lookup = lookup
-        self._workers: dict[str, str] = {}
         self._empty = 0
         self._failing = False
 
@@ -80,6 +68,7 @@ class DnsWorkers:
             with trio.fail_after(LOOKUP_LIMIT_S):
                 found = await self._lookup(name, self._address.port)
         except (OSError, trio.TooSlowError) as error:
+            self._workers.failed()
             if not self._failing:
                 logger.warning("%s cannot be looked up: %s; its workers stay", name, error or "no answer")
             self._failing = True
@@ -95,29 +84,9 @@ class DnsWorkers:
         self._empty = 0 if addresses else self._empty + 1
         if not addresses and self._empty < EMPTY_ANSWERS:
             return
-        for address in sorted(addresses - set(self._workers)):
-            await self._add(address)
-        for address in sorted(set(self._workers) - addresses):
-            worker_id = self._workers.pop(address)
-            logger.info("%s has no address %s any more: its worker is drained", self._address.host, address)
-            try:
-                self._registry.drain(worker_id)
-            except NotFound:
-                continue
+        labels = {"discovered_by": f"dns://{self._address.host}:{self._address.port}"}
+        await self._workers.settle({self._url(address): labels for address in sorted(addresses)})
 
-    async def _add(self, address: str) -> None:
+    def _url(self, address: str) -> str:
         host = f"[{address}]" if ":" in address else address
-        spec = WorkerSpec(
-            worker_id=str(uuid4()),
-            url=f"http://{host}:{self._address.port}{self._address.base_path}",
-            model_id="",
-            api_key=self._key,
-            labels={"discovered_by": f"dns://{self._address.host}:{self._address.port}"},
-        )
-        try:
-            await self._registry.add(spec)
-        except SmgError as error:  # an operator has named it by hand: that one stays theirs
-            logger.warning("the worker %s of %s is not added: %s", spec.url, self._address.host, error)
-            return
-        self._workers[address] = spec.worker_id
-        logger.info("%s has address %s: added as a worker", self._address.host, address)
+        return f"http://{host}:{self._address.port}{self._address.base_path}"

@@ -25,6 +25,7 @@ _ANSWER_LIMIT_S: Final = 30.0
 _MAX_LINE_BYTES: Final = 4 << 20
 _MAX_LIST_BYTES: Final = 256 << 20
 _GONE: Final = 410
+OPENED: Final = "OPENED"
 
 
 class ApiFailure(Exception):
@@ -63,7 +64,7 @@ class PodsApi:
 
     async def list(self) -> PodList:
         """All pods now. Raises ApiFailure."""
-        text = b""
+        text = bytearray()
         try:
             async with aclosing(self._body({})) as pieces:
                 async for piece in pieces:
@@ -81,11 +82,14 @@ class PodsApi:
     async def watch(self, version: str) -> AsyncGenerator[tuple[str, Any, str], None]:
         """(kind, object, version) of every change since, until the server ends the watch, as it does after a while.
 
-        Kinds are ADDED, MODIFIED, DELETED and BOOKMARK, which only has a version. Raises ApiFailure, VersionGone.
+        Kinds are ADDED, MODIFIED, DELETED and BOOKMARK, which only has a version; before them one OPENED without
+        anything, once the server has agreed. Raises ApiFailure, VersionGone.
         """
         query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
         rest = b""
         async with aclosing(self._body({**query, "timeoutSeconds": str(WATCH_S)}, silence_s=WATCH_S + 30)) as pieces:
+            await anext(pieces)
+            yield OPENED, {}, ""
             async for piece in pieces:
                 *lines, rest = (rest + piece).split(b"\n")
                 if len(rest) > _MAX_LINE_BYTES:
@@ -94,13 +98,15 @@ class PodsApi:
                     yield _event(line)
 
     async def _body(self, query: dict[str, str], silence_s: float = _ANSWER_LIMIT_S) -> AsyncGenerator[bytes, None]:
+        """The body of an answer with status 200, after an empty piece that says that it begins."""
         if self._selector:
             query = {"labelSelector": self._selector, **query}
         headers = [("accept", "application/json")]
         try:
             token = await trio.to_thread.run_sync(self._read_token)
-        except OSError as error:
-            raise ApiFailure(f"the service account's token cannot be read: {error.strerror}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ApiFailure(f"the service account's token cannot be read: {reason}") from None
         if token:
             headers.append(("authorization", f"Bearer {token}"))
         request = UpstreamRequest(method="GET", path=f"{self._path}?{urlencode(query)}", headers=headers)
@@ -112,6 +118,7 @@ class PodsApi:
                 raise VersionGone
             if head.status != 200:
                 raise ApiFailure(f"HTTP status {head.status}{_hint(head.status)}")
+            yield b""
             while not exchange.complete:
                 with trio.fail_after(silence_s):
                     data = await exchange.read()
@@ -135,7 +142,7 @@ def _event(line: bytes) -> tuple[str, Any, str]:
     return kind, value, _version(value)
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def _object(text: bytes | bytearray) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -7,13 +7,14 @@ loses them at the beginning of its grace time, so that they drain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 PORTS_ANNOTATION = "smg.ai/worker-ports"
 NAME_LABEL, UID_LABEL = "smg.ai/pod-name", "smg.ai/pod-uid"
 _LAST_PORT = 65535
+_ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Pod:
     Attributes:
         ready: it runs, and its readiness probe succeeds.
         ports: of its workers; empty: the one that the settings name.
+        created: when, as the API writes it; later ones are greater.
         complaint: what is wrong with its annotation; empty if nothing is.
     """
 
@@ -31,6 +33,7 @@ class Pod:
     address: str
     ready: bool
     ports: tuple[int, ...] = ()
+    created: str = ""
     complaint: str = ""
 
     def urls(self, default_port: int) -> tuple[str, ...]:
@@ -40,25 +43,35 @@ class Pod:
 
 
 def read_pod(value: Any) -> Pod | None:
-    """The pod that an object of the API describes; None for one that serves nothing: it ends, or has no address yet.
+    """The pod that an object of the API describes; None for one that serves nothing.
 
-    Raises ValueError for what is no pod.
+    That is one that ends, has ended (an evicted pod stays listed, while another may have got its address), or has no
+    address yet. Raises ValueError for what is no pod.
     """
     metadata, status = _part(value, "metadata"), _part(value, "status")
     uid, name = metadata.get("uid"), metadata.get("name")
     if not isinstance(uid, str) or not isinstance(name, str):
         raise ValueError("an object without uid and name")  # noqa: TRY004 - what was read is wrong
-    address = status.get("podIP")
-    if metadata.get("deletionTimestamp") is not None or not isinstance(address, str) or not address:
+    address, phase = status.get("podIP"), status.get("phase")
+    if metadata.get("deletionTimestamp") is not None or phase in _ENDED or not isinstance(address, str) or not address:
         return None
     conditions = status.get("conditions")
-    ready = status.get("phase") == "Running" and any(
+    ready = phase == "Running" and any(
         isinstance(one, Mapping) and one.get("type") == "Ready" and one.get("status") == "True"
         for one in (conditions if isinstance(conditions, list) else ())
     )
     annotation = _part(metadata, "annotations").get(PORTS_ANNOTATION)
     ports, complaint = _ports(annotation)
-    return Pod(uid, name, address, ready, ports, complaint)
+    return Pod(uid, name, address, ready, ports, str(metadata.get("creationTimestamp", "")), complaint)
+
+
+def wanted_workers(pods: Iterable[Pod], default_port: int) -> dict[str, dict[str, str]]:
+    """The labels of the workers of these pods, by URL. Of two pods with one address the later one has it."""
+    return {
+        url: {NAME_LABEL: pod.name, UID_LABEL: pod.uid}
+        for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid))
+        for url in pod.urls(default_port)
+    }
 
 
 def uid_of(value: Any) -> str:

@@ -117,7 +117,7 @@ async def replace_worker(gateway: Gateway, request: Request) -> Response:
     check_same_url(current.spec.url, body.url)
     _warn_of_runtime(gateway, body)
     # A worker that serves goes on with what it has until its new model is there.
-    spec = await _make_spec(gateway, body, worker_id, wait=True)
+    spec = replace(await _make_spec(gateway, body, worker_id, wait=True), source=current.spec.source)
     changed = False
     if spec.model_id == current.spec.model_id:
         changed = await gateway.model_changes.apply(worker_id, spec.labels, merge=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
+from smg_trio.gateway.observability.discovery_metrics import DiscoveryMetrics
 from smg_trio.gateway.observability.encoding_counters import EncodingCounters
 from smg_trio.gateway.observability.generation_metrics import EndpointSeries, GenerationMetrics, RouterFamilies
 from smg_trio.gateway.observability.http_metrics import HttpMetrics
@@ -53,6 +54,7 @@ class Metrics:
     Attributes:
         media: of images and videos in requests.
         mcp: of what MCP servers are asked: by ``operation`` (``list``, ``call``) and ``result`` (``ok``, ``error``).
+        discovery: of workers that are found instead of named.
         usage: what each identity used.
         vllm: the metrics by vLLM's names; None where they are not asked for.
         recent: the last answers that have ended, oldest first: what percentiles are made of while somebody looks.
@@ -79,6 +81,7 @@ class Metrics:
             registry, "smg_mcp_request_duration_seconds", "Time until an MCP server has listed its tools or run one.",
             ("operation", "result"), bounds,
         )  # fmt: skip
+        self.discovery = DiscoveryMetrics(registry)
         self._router = RouterFamilies(registry, bounds, INTER_TOKEN_UNION_S if vllm_names else PER_TOKEN_BUCKETS_S)
         self.usage = UsageMetrics(registry, identities)
         self._endpoints: dict[tuple[str, str, bool], EndpointSeries] = {}
