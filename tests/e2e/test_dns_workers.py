@@ -65,6 +65,11 @@ async def test_workers_come_and_go_with_addresses(tmp_path: Path) -> None:
         assert {worker.spec.api_key for worker in registry.all_workers()} == {"k"}
         shown = (await bench.http.get("/workers")).json()["workers"]
         assert {worker["labels"]["discovered_by"] for worker in shown} == {f"dns://hosts.internal:{PORT}"}
+        assert {worker["source"] for worker in shown} == {"dns"}
+        (removed, _) = registry.all_workers()
+        registry.remove(removed.spec.worker_id)
+        await names.wait_asked(1)
+        assert len(urls()) == 2, "what something else has removed is added again"
         names.answers = [{"127.0.0.5", "127.0.0.6"}]
         await names.wait_asked(1)
         assert urls() == {f"http://127.0.0.5:{PORT}", f"http://127.0.0.6:{PORT}"}
@@ -73,6 +78,10 @@ async def test_workers_come_and_go_with_addresses(tmp_path: Path) -> None:
         names.answers = [*[set[str]()] * (EMPTY_ANSWERS - 1), {"127.0.0.6"}]
         await names.wait_asked(EMPTY_ANSWERS)
         assert urls() == {f"http://127.0.0.6:{PORT}"}, "neither failures nor a gap is a scale-down"
+        errors = bench.gateway.metrics.registry.get_sample_value(
+            "smg_discovery_snapshot_errors_total", {"source": "dns"}
+        )
+        assert errors == 4
         names.answers = [set()]
         await names.wait_asked(EMPTY_ANSWERS + 1)
         assert urls() == set()

@@ -43,7 +43,7 @@ class ApiServer:
     Attributes:
         asked: (query, token) of each request.
         lists, watches: how many there have been.
-        status: of all answers, if it is not 200.
+        status, watch_status: of all answers, and of those to watches, if it is not 200.
     """
 
     pods: list[dict[str, Any]] = field(default_factory=list)
@@ -51,6 +51,7 @@ class ApiServer:
     lists: int = 0
     watches: int = 0
     status: int = 200
+    watch_status: int = 200
     port: int = 0
     _watching: list[trio.SocketStream] = field(default_factory=list)
 
@@ -77,9 +78,10 @@ class ApiServer:
         token = re.search(r"(?im)^authorization: Bearer (\S+)", head)
         query = parse_qs(target.query)
         self.asked.append((query, token[1] if token else ""))
-        if self.status != 200:
-            body = json.dumps({"kind": "Status", "code": self.status}).encode()
-            await stream.send_all(b"HTTP/1.1 %d No\r\ncontent-length: %d\r\n\r\n%b" % (self.status, len(body), body))
+        status = max(self.status, self.watch_status if "watch" in query else 200)
+        if status != 200:
+            body = json.dumps({"kind": "Status", "code": status}).encode()
+            await stream.send_all(b"HTTP/1.1 %d No\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
         elif "watch" in query:
             await stream.send_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             self._watching.append(stream)
@@ -118,9 +120,21 @@ class Site:
     def urls(self) -> set[str]:
         return {worker.spec.url for worker in self.bench.gateway.registry.all_workers()}
 
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric of discovery; 0 if it is not there."""
+        registry = self.bench.gateway.metrics.registry
+        return registry.get_sample_value(f"smg_discovery_{name}", {"source": "kubernetes"} | labels) or 0.0
+
     async def wait_urls(self, *urls: str) -> None:
         with trio.fail_after(PATIENCE_S):
             while self.urls() != set(urls):
+                await trio.lowlevel.checkpoint()
+
+    async def wait_settled(self, times: int) -> None:
+        """Wait until workers have been compared with pods so often."""
+        until = self.metric("sync_duration_seconds_count") + times
+        with trio.fail_after(PATIENCE_S):
+            while self.metric("sync_duration_seconds_count") < until:
                 await trio.lowlevel.checkpoint()
 
     async def wait(self, what: str, count: int) -> None:
@@ -130,12 +144,12 @@ class Site:
 
 
 @asynccontextmanager
-async def following(tmp_path: Path, *pods: dict[str, Any]) -> AsyncIterator[Site]:
+async def following(tmp_path: Path, *pods: dict[str, Any], watch_status: int = 200) -> AsyncIterator[Site]:
     """A gateway that follows these pods."""
     folder = tmp_path / "account"
     folder.mkdir()
     (folder / "token").write_text("first\n")
-    api = ApiServer(pods=list(pods))
+    api = ApiServer(pods=list(pods), watch_status=watch_status)
     async with open_gateway(tmp_path, connect=False, worker_urls=()) as bench, trio.open_nursery() as nursery:
         await nursery.start(api.serve)
         access = ClusterAccess(address=HttpAddress("http", "127.0.0.1", api.port), namespace="serving", folder=folder)
@@ -162,6 +176,8 @@ async def test_workers_follow_pods(tmp_path: Path) -> None:
         shown = (await site.bench.http.get("/workers")).json()["workers"]
         assert {worker["labels"][NAME_LABEL] for worker in shown} == {"a", "c"}
         assert {worker["labels"][UID_LABEL] for worker in shown} == {"uid-a", "uid-c"}
+        assert {worker["source"] for worker in shown} == {"kubernetes"}
+        assert site.metric("workers_discovered") == 3
         await site.api.say("MODIFIED", pod("b", "127.0.0.8"))
         await site.api.say("ADDED", pod("d", "fd00::5"))
         await site.api.say("MODIFIED", pod("a", ready=False))  # its health decides
@@ -170,6 +186,69 @@ async def test_workers_follow_pods(tmp_path: Path) -> None:
         await site.api.say("DELETED", pod("a"))
         await site.api.say("DELETED", pod("d", "fd00::5"))
         await site.wait_urls(url("127.0.0.8"))
+        assert site.metric("workers_discovered") == 1
+        assert site.metric("registrations_total", result="success") == 5
+        assert site.metric("deregistrations_total", reason="reconciled") == 4
+
+
+async def test_workers_are_where_pods_are_now(tmp_path: Path) -> None:
+    async with following(tmp_path, pod("a"), pod("b", "127.0.0.8")) as site:
+        await site.wait_urls(url("127.0.0.7"), url("127.0.0.8"))
+        evicted = pod("a", status={"phase": "Failed", "podIP": "127.0.0.7"}, ready=False)
+        await site.api.say("MODIFIED", evicted)
+        await site.wait_urls(url("127.0.0.8"))
+        await site.api.say("ADDED", pod("c", "127.0.0.7"))
+        await site.wait_urls(url("127.0.0.7"), url("127.0.0.8"))
+        await site.api.say("MODIFIED", pod("b", "127.0.0.9"))
+        ports = {"annotations": {"smg.ai/worker-ports": "8000"}}
+        await site.api.say("MODIFIED", pod("c", "127.0.0.7", metadata=ports))
+        await site.wait_urls(url("127.0.0.9"), url("127.0.0.7", 8000))
+
+
+async def test_a_worker_that_was_removed_comes_back_while_its_pod_is_ready(tmp_path: Path) -> None:
+    async with following(tmp_path, pod("a")) as site:
+        await site.wait_urls(url("127.0.0.7"))
+        (worker,) = site.bench.gateway.registry.all_workers()
+        assert (await site.bench.http.delete(f"/workers/{worker.spec.worker_id}")).status_code == 202
+        with trio.fail_after(PATIENCE_S):
+            while not site.urls() or worker in site.bench.gateway.registry.all_workers():
+                await trio.lowlevel.checkpoint()
+        await site.wait_urls(url("127.0.0.7"))
+
+
+async def test_what_was_named_by_hand_is_not_touched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with following(tmp_path) as site:
+        added = await site.bench.http.post("/workers", json={"url": url("127.0.0.7")})
+        await site.wait_urls(url("127.0.0.7"))
+        await site.api.say("ADDED", pod("a"))
+        with trio.fail_after(PATIENCE_S):
+            while site.metric("registrations_total", result="failed") != 1:
+                await trio.lowlevel.checkpoint()
+        await site.wait_settled(3)
+        assert caplog.text.count("is not added") == 1
+        await site.api.say("DELETED", pod("a"))
+        await site.wait_settled(3)
+        shown = (await site.bench.http.get(f"/workers/{added.json()['worker_id']}")).json()
+        assert shown["source"] == "static"
+
+
+@pytest.mark.parametrize("status", [410, 403])
+async def test_an_api_that_refuses_every_watch_is_asked_less_and_less(
+    tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "smg_trio.gateway")
+    async with following(tmp_path, pod("a"), watch_status=status) as site:
+        began = trio.current_time()
+        await site.wait("lists", 6)
+        assert trio.current_time() - began >= 0.01 * (1 + 2 + 4 + 8 + 16) / 2, "the pauses before these lists"
+        assert caplog.text.count("pods cannot be followed") == (status == 403)
+        assert site.urls() == {url("127.0.0.7")}
+        site.api.watch_status = 200
+        await site.wait("watches", 1)
+        await site.api.say("ADDED", pod("b", "127.0.0.8"))
+        await site.wait_urls(url("127.0.0.7"), url("127.0.0.8"))
+        assert caplog.text.count("can be followed again") == (status == 403)
+        assert (site.metric("snapshot_errors_total") > 0) == (status == 403)
 
 
 async def test_a_pod_that_takes_an_address_over_replaces_the_worker(tmp_path: Path) -> None:
