@@ -23,6 +23,7 @@ class Check(StrEnum):
     SOCKETS = "sockets"
     PORTS = "ports"
     ENGINES = "engines"
+    DISCOVERY = "discovery"
     GATEWAY = "gateway"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from smg_trio.core.http_addresses import is_http_url
+from smg_trio.doctor.discovery import check_discovery
 from smg_trio.doctor.engines import check_engines, check_lost_engines, handshake_port
 from smg_trio.doctor.environment import (
     check_engine_python,
@@ -87,6 +88,7 @@ async def look(launch: Launch) -> list[Finding]:
     findings += await check_security(settings, launch.plugins)
     findings += [read_written_file(option, path) for option, path in written_files(settings).items()]
     findings += await check_model(settings, launch.plugins)
+    findings += await check_discovery(settings)
     return findings + await trio.to_thread.run_sync(_connections, settings)
 
 

@@ -16,6 +16,8 @@ import trio
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.http_addresses import HttpAddress
+from smg_trio.doctor.discovery import check_discovery, check_pods
+from smg_trio.doctor.findings import Status
 from smg_trio.gateway.discovery.found_workers import FoundWorkers
 from smg_trio.gateway.discovery.kubernetes import ClusterAccess, KubernetesWorkers, cluster_access
 from smg_trio.gateway.discovery.pods import NAME_LABEL, UID_LABEL, read_pod
@@ -296,6 +298,39 @@ async def test_workers_stay_while_the_api_is_away(tmp_path: Path, caplog: pytest
         await site.api.say("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "900"}})
         await site.api.say("ADDED", pod("c", "127.0.0.9", metadata={"resourceVersion": "901"}), cut=10)
         await site.wait("watches", 3)
+
+
+async def test_the_doctor_says_what_would_be_found(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    settings = Settings(service_discovery=True, selector=("app=llm",), service_discovery_port=PORT)
+    api = ApiServer(pods=[pod("a"), pod("b", "127.0.0.8", ready=False), {"no": "pod"}])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(api.serve)
+        access = ClusterAccess(address=HttpAddress("http", "127.0.0.1", api.port), namespace="serving", folder=tmp_path)
+        found = await check_pods(access, settings)
+        assert (found.status, url("127.0.0.7") in found.text, "1 of 2 pods" in found.text) == (Status.OK, True, True)
+        api.pods = []
+        assert (await check_pods(access, settings)).status is Status.WARNING
+        api.status = 403
+        found = await check_pods(access, settings)
+        assert (found.status, "get, list and watch" in found.remedy) == (Status.PROBLEM, True)
+        nursery.cancel_scope.cancel()
+    (outside,) = await check_discovery(settings, {}, tmp_path)
+    assert outside.status is Status.PROBLEM
+    (unnamed,) = await check_discovery(Settings(service_discovery=True), {}, tmp_path)
+    assert unnamed.status is Status.WARNING
+
+
+async def test_the_doctor_looks_names_up() -> None:
+    async def lookup(host: str, port: int) -> set[str]:
+        if host == "broken":
+            raise OSError("no server")
+        return {f"10.0.0.{number}" for number in range(7)} if host == "full" else set()
+
+    settings = Settings(discover=("dns://full:80", "dns://empty:80", "dns://broken:80"))
+    found = await check_discovery(settings, lookup=lookup)
+    assert [finding.status for finding in found] == [Status.OK, Status.WARNING, Status.WARNING]
+    assert "and 2 more" in found[0].text
 
 
 def test_what_is_no_pod_is_refused_and_a_wrong_annotation_is_left_out() -> None:
