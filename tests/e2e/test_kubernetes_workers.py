@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 import trio
+import trustme
 
 from smg_trio.core.errors import ConfigError
 from smg_trio.core.http_addresses import HttpAddress
@@ -55,14 +57,18 @@ class ApiServer:
     status: int = 200
     watch_status: int = 200
     port: int = 0
-    _watching: list[trio.SocketStream] = field(default_factory=list)
+    _watching: list[trio.abc.Stream] = field(default_factory=list)
 
-    async def serve(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def serve(self, context: ssl.SSLContext | None = None, *, task_status: trio.TaskStatus[None]) -> None:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.port = listeners[0].socket.getsockname()[1]
-        await trio.serve_listeners(self._connected, listeners, task_status=task_status)
+        if context is None:
+            await trio.serve_listeners(self._connected, listeners, task_status=task_status)
+        else:
+            secured = [trio.SSLListener(listener, context, https_compatible=True) for listener in listeners]
+            await trio.serve_listeners(self._connected, secured, task_status=task_status)
 
-    async def _connected(self, stream: trio.SocketStream) -> None:
+    async def _connected(self, stream: trio.abc.Stream) -> None:
         data = b""
         try:
             async with stream:
@@ -74,7 +80,7 @@ class ApiServer:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
-    async def _answer(self, stream: trio.SocketStream, head: str) -> None:
+    async def _answer(self, stream: trio.abc.Stream, head: str) -> None:
         target = urlsplit(head.split(" ", 2)[1])
         assert unquote(target.path) == "/api/v1/namespaces/serving/pods"
         token = re.search(r"(?im)^authorization: Bearer (\S+)", head)
@@ -352,6 +358,30 @@ def test_what_is_no_pod_is_refused_and_a_wrong_annotation_is_left_out() -> None:
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         check_settings(Settings(**settings))
+
+
+async def test_a_pod_reaches_the_api_by_its_service_account(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    (tmp_path / "namespace").write_text("serving\n")
+    (tmp_path / "token").write_text("t\n")
+    settings = Settings(service_discovery=True, selector=("app=llm",))
+    api = ApiServer(pods=[pod("a")])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(api.serve, context)
+        inside = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(api.port)}
+        access = cluster_access(settings, inside, tmp_path)
+        assert (await check_pods(access, settings)).status is Status.OK
+        assert api.asked[-1][1] == "t"
+        trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
+        stranger = await check_pods(cluster_access(settings, inside, tmp_path), settings)
+        assert stranger.status is Status.PROBLEM, "a server that the cluster's authority does not know"
+        assert len(api.asked) == 1, "no token is sent to it"
+        nursery.cancel_scope.cancel()
+    elsewhere = replace(settings, service_discovery_namespace="other")
+    assert cluster_access(elsewhere, inside, tmp_path).namespace == "other"
 
 
 def test_outside_of_a_cluster_it_is_refused_with_what_to_do(tmp_path: Path) -> None:
