@@ -3,7 +3,7 @@
     python scripts/bench_relay.py [--streams 1 64 256] [--rounds 3] [--smg path/to/smg] [--requests 2000]
 
 A server of its own process streams events of 210 bytes, one per stream and interval, each with the time it was sent; it
-answers requests without a stream at once. Server and client are plain epoll loops, so that little but the gateway is
+answers other requests immediately. Server and client are plain epoll loops, so that little but the gateway is
 measured. In each round the targets take turns: the server itself (`direct`), a gateway in front of it (`smg-trio`), and
 SMG. Of each: CPU of the process per chunk and per short request (the system's count, user and system), how much later
 chunks and first bytes come than from the server itself, requests per second. `bare` is the gateway's own client alone.
@@ -62,7 +62,7 @@ def request(stream: bool) -> bytes:
 
 
 class Server:
-    """Streams `chunks` events to whoever asks, one per `interval_s`, the first at once."""
+    """Streams `chunks` events to each client, one per `interval_s`, the first immediately."""
 
     def __init__(self, port: int, chunks: int, interval_s: float) -> None:
         self._listener = socket.create_server(("127.0.0.1", port), backlog=1024)

@@ -107,7 +107,7 @@ def documents(random: Random, rate: float, seconds: float) -> list[Session]:
 
 
 def agents(random: Random, rate: float, seconds: float) -> list[Session]:
-    """Tasks of agents: each starts up to 12 sub-tasks at once, which share what the task has read; short pauses."""
+    """Tasks of agents: each starts up to 12 sub-tasks together, which share what the task has read; short pauses."""
     sessions = []
     for number, start in enumerate(_arrivals(random, rate / 6, seconds)):
         kind = random.randrange(4)

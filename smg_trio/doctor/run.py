@@ -37,12 +37,13 @@ from smg_trio.doctor.sockets import (
     read_socket_path,
     serving_pids,
 )
-from smg_trio.wire.addresses import TCP_SCHEME, WorkerAddresses, parse_worker_url
+from smg_trio.worker.address_checks import addresses_of
 
 if TYPE_CHECKING:
     from smg_trio.core.errors import ConfigError
     from smg_trio.gateway.plugin_set import PluginSet
     from smg_trio.settings.settings import Settings
+    from smg_trio.wire.addresses import WorkerAddresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +107,11 @@ def _settings_findings(launch: Launch) -> Iterator[Finding]:
 def _connections(settings: Settings) -> list[Finding]:
     """Sockets, ports, engines and the running gateway, of one look at the host."""
     zmq_urls = [url for url in settings.worker_urls if not is_http_url(url)]
-    remote = {
-        url: parse_worker_url(url, advertise=settings.zmq_advertise_host)
-        for url in zmq_urls
-        if url.startswith(TCP_SCHEME)
-    }
-    workers = {url: parse_worker_url(url, settings.zmq_handshake_address) for url in zmq_urls if url not in remote}
+    every = {url: addresses_of(url, settings) for url in zmq_urls}
+    workers = {url: addresses for url, addresses in every.items() if not addresses.remote}
     host = read_host()
     findings, gateway = _sockets(workers, host)
-    ports = list(wanted_ports(settings, [*workers.values(), *remote.values()]))
+    ports = list(wanted_ports(settings, list(every.values())))
     if not workers:
         owners = port_owners(settings.port, host)
         gateway = {pid for pid in owners if is_gateway(host.processes[pid].words)}

@@ -380,7 +380,7 @@ def _check_backend(backend: str | None) -> None:
 
 
 def check_worker_url(url: str) -> None:
-    """Refuse what is no ipc:// or tcp:// URL, and no http(s):// URL of a host. Raises ConfigError."""
+    """Refuse what is neither an ipc:// or tcp:// URL nor an http(s):// URL of a host. Raises ConfigError."""
     scheme, separator, path = url.partition("://")
     if not separator or scheme not in ("http", "https", "grpc", "grpcs", "ipc", "tcp"):
         raise ConfigError(

@@ -175,7 +175,7 @@ def _bracketed(host: str, param: str, *, names: bool = True) -> str:
         if names and bare == host and host.isascii() and all(mark.isalnum() or mark in "-._" for mark in host):
             return host
         words = "a name, 10.0.0.1 or fd00::1" if names else "an address of this host, such as 10.0.0.1 or [fd00::1]"
-        raise InvalidRequest(f"'{host[:80]}' is no host for {param}: write {words}", param=param) from None
+        raise InvalidRequest(f"'{host[:80]}' is not a host for {param}: write {words}", param=param) from None
     return f"[{address}]" if address.version == 6 else str(address)
 
 

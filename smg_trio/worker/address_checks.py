@@ -23,7 +23,7 @@ def check_worker_addresses(settings: Settings) -> None:
         if is_http_url(url):
             _check_http(url, seen, settings)
             continue
-        addresses = _addresses(url, settings)
+        addresses = addresses_of(url, settings)
         if addresses.path in seen:
             raise ConfigError("--worker-urls", f"{url} is named twice.", "Each worker needs a path of its own.")
         seen.add(addresses.path)
@@ -73,7 +73,8 @@ def check_not_self(url: str, settings: Settings) -> None:
         raise InvalidRequest(f"{url} is this gateway's own address; name the server that is to be asked", param="url")
 
 
-def _addresses(url: str, settings: Settings) -> WorkerAddresses:
+def addresses_of(url: str, settings: Settings) -> WorkerAddresses:
+    """What a ZMQ worker of `--worker-urls` binds. Raises ConfigError."""
     remote = url.startswith(TCP_SCHEME)
     try:
         return parse_worker_url(

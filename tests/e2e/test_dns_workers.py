@@ -23,7 +23,7 @@ class Names:
     """A resolver that answers what it is told; None is a failure.
 
     Attributes:
-        answers: the last one is given for ever.
+        answers: the last one is given from then on.
         asked: how often.
     """
 

@@ -21,9 +21,10 @@ import zmq
 
 from smg_trio.core.engines import EngineProtocol
 from smg_trio.core.workers import RankPhase
+from smg_trio.wire.addresses import parse_worker_url
 from smg_trio.wire.handshake import identity_of_rank
 
-from .harness import COUNTING, HI, MODEL, PATIENCE_S, SLOW, TOKENSPEED, VLLM, Bench, open_gateway
+from .harness import COUNTING, HI, MODEL, PATIENCE_S, SLOW, TOKENSPEED, VLLM, Bench, open_gateway, worker_url
 from .tcp_relay import ENGINE_SIDE, GATEWAY_SIDE, Relay, relaying
 
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HI, "stream": True, "return_token_ids": True, "max_tokens": 60}
@@ -85,10 +86,11 @@ async def read(http: httpx.AsyncClient) -> AsyncIterator[tuple[list[int], dict[s
 
 async def whole(http: httpx.AsyncClient) -> list[int]:
     """The ids of an answer that nothing disturbs."""
-    ids: list[int] = []
-    async for ids, chunk in read(http):  # noqa: B007
+    answer: list[int] = []
+    async for ids, chunk in read(http):
         assert "error" not in chunk
-    return ids
+        answer = ids
+    return answer
 
 
 @pytest.mark.parametrize("protocol", [VLLM, TOKENSPEED])
@@ -137,6 +139,33 @@ async def test_an_engine_that_connects_again_before_the_break_is_known_here_leav
         assert error["code"] == "engine_connection_lost"
         await site.bench.wait_ready()
         assert await whole(site.bench.http) == expected
+
+
+async def test_what_nothing_was_said_of_yet_goes_to_another_worker(tmp_path: Path) -> None:
+    beside = worker_url(tmp_path, "beside")
+    port = three_ports()
+    urls = (f"tcp://{GATEWAY_SIDE}:{port}", beside)
+    settings: dict[str, Any] = {"worker_urls": urls, "zmq_advertise_host": ENGINE_SIDE, "policy": "round_robin"}
+    async with (
+        open_gateway(tmp_path, engine=SLOW, connect=False, **settings) as bench,
+        relaying(port, port + 1, port + 2) as relay,
+    ):
+        far = bench.start_engine(COUNTING, handshake=f"tcp://{ENGINE_SIDE}:{port}")
+        near = bench.start_engine(COUNTING, handshake=parse_worker_url(beside).handshake)
+        for index in (0, 1):
+            await bench.wait_ready(index)
+        far.go_silent()
+
+        async def ask() -> None:
+            assert (await bench.chat(max_tokens=3)).status_code == 200
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            nursery.start_soon(ask)
+            with trio.fail_after(PATIENCE_S):
+                await far.wait_received()
+            relay.cut(port + 1, port + 2)
+        assert len(near.received) == 2
 
 
 async def test_a_short_stall_costs_time_only(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class DnsWorkers:
         self._failing = False
 
     async def run(self) -> None:
-        """Look for ever. Cancelled, the workers stay."""
+        """Look until cancelled; the workers stay."""
         while True:
             await self._settle(await self._addresses())
             await trio.sleep(self._refresh_s)

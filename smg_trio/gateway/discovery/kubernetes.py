@@ -109,7 +109,7 @@ class KubernetesWorkers:
         self._changed = trio.Event()
 
     async def run(self) -> None:
-        """Follow the pods for ever. Cancelled, the workers stay."""
+        """Follow the pods until cancelled; the workers stay."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._client.run)
             nursery.start_soon(self._act)

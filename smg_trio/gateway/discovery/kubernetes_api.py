@@ -76,7 +76,7 @@ class PodsApi:
         found = _object(text)
         items, version = found.get("items"), _version(found)
         if not isinstance(items, list) or not version:
-            raise ApiFailure("the answer is no list of pods")
+            raise ApiFailure("the answer is not a list of pods")
         return PodList(items, version)
 
     async def watch(self, version: str) -> AsyncGenerator[tuple[str, Any, str], None]:
@@ -148,7 +148,7 @@ def _object(text: bytes | bytearray) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ApiFailure("the answer is not JSON") from None
     if not isinstance(found, dict):
-        raise ApiFailure("the answer is no JSON object")
+        raise ApiFailure("the answer is not a JSON object")
     return found
 
 

@@ -46,7 +46,7 @@ def read_pod(value: Any) -> Pod | None:
     """The pod that an object of the API describes; None for one that serves nothing.
 
     That is one that ends, has ended (an evicted pod stays listed, while another may have got its address), or has no
-    address yet. Raises ValueError for what is no pod.
+    address yet. Raises ValueError for what is not a pod.
     """
     metadata, status = _part(value, "metadata"), _part(value, "status")
     uid, name = metadata.get("uid"), metadata.get("name")
@@ -93,4 +93,4 @@ def _ports(annotation: Any) -> tuple[tuple[int, ...], str]:
     texts = [text.strip() for text in str(annotation).split(",")]
     if all(text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) <= _LAST_PORT for text in texts):
         return tuple(dict.fromkeys(map(int, texts))), ""
-    return (), f"annotation {PORTS_ANNOTATION} is {str(annotation)[:80]!r} and no list of ports"
+    return (), f"annotation {PORTS_ANNOTATION} is {str(annotation)[:80]!r} and not a list of ports"

@@ -1,8 +1,8 @@
 """The Responses API where workers behind HTTP serve the model: a response stays with the worker that made it.
 
 The gateway notes the id of each response that passes, with the worker and the key holder it is for, so what follows on
-it finds the way and nobody else's does. The notes are kept with the history, for as long as its kind keeps. An id of
-which there is no note is looked for at the workers, but only where models need no key: a worker knows this gateway's
+only its own request finds the way. The notes are kept with the history, for as long as its kind keeps. An id of
+which nothing is noted is looked for at the workers, but only where models need no key: a worker knows this gateway's
 key alone, so it could not tell whose response it is.
 """
 
@@ -75,7 +75,7 @@ async def create_response(gateway: Gateway, request: Request) -> Response | None
 
 
 class _NoteId:
-    """Notes the response's id once it has come: before the client knows it, since that may ask for it at once."""
+    """Notes the response's id once it has come: before the client knows it, since that may ask for it immediately."""
 
     def __init__(self, gateway: Gateway, owner: str) -> None:
         self._gateway = gateway
