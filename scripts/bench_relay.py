@@ -311,7 +311,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--smg", default="smg")
-    parser.add_argument("--port", type=int, default=38711, help="the first of 20 that are used")
+    parser.add_argument("--port", type=int, default=18711, help="the first of 20 that are used")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve:
