@@ -121,7 +121,7 @@ def pythons(session: nox.Session) -> None:
 def package(session: nox.Session) -> None:
     """Wheel and sdist: metadata, what is in them, the wheel by itself and under pipx, the sdist's tests."""
     session.install("-e", ".[dev]", "build", "pipx", "twine>=6.1", "check-wheel-contents>=0.6.1")
-    dist = session.create_tmp() + "/dist"
+    dist = f"{Path(session.create_tmp()).resolve()}/dist"
     shutil.rmtree(dist, ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", dist, silent=True)
     session.run("twine", "check", "--strict", *map(str, Path(dist).iterdir()))
@@ -153,7 +153,7 @@ def image(session: nox.Session) -> None:
 def sbom(session: nox.Session) -> None:
     """Software bill of materials of the wheel with everything it brings: dist/sbom.cdx.json, CycloneDX."""
     session.install("build", "cyclonedx-bom>=7", "cyclonedx-python-lib[json-validation]")
-    dist = session.create_tmp() + "/dist"
+    dist = f"{Path(session.create_tmp()).resolve()}/dist"
     shutil.rmtree(dist, ignore_errors=True)
     session.run("python", "-m", "build", "--wheel", "--outdir", dist, silent=True)
     (wheel,) = Path(dist).glob("*.whl")

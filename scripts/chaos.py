@@ -139,9 +139,14 @@ def _gained(before: Belongings) -> list[str]:
 
 async def _break_everything(run: Run, running: RunningGateway, directory: Path, random: Random) -> None:
     options, base_url = run.options, f"http://127.0.0.1:{running.server.port}"
-    async with _client(base_url, options.clients) as http, trio.open_nursery() as engines:
+    async with (
+        _client(base_url, options.clients) as http,
+        # A kept-alive connection may be that of a front that was killed meanwhile, which would tear what is told by it.
+        _client(base_url, options.clients, kept_alive=0) as admin,
+        trio.open_nursery() as engines,
+    ):
         with _engine_context() as context:
-            fleet = Fleet(str(directory), random, http, engines, context)
+            fleet = Fleet(str(directory), random, admin, engines, context)
             for number in range(options.workers):
                 await fleet.add("process" if number % 2 else "local")
             await fleet.wait_ready()
@@ -162,8 +167,9 @@ async def _break_everything(run: Run, running: RunningGateway, directory: Path, 
 
 
 @asynccontextmanager
-async def _client(base_url: str, clients: int) -> AsyncIterator[httpx.AsyncClient]:
-    limits = httpx.Limits(max_connections=clients + 20, max_keepalive_connections=clients + 20)
+async def _client(base_url: str, clients: int, kept_alive: int | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    most = clients + 20
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most if kept_alive is None else kept_alive)
     async with httpx.AsyncClient(base_url=base_url, timeout=30, limits=limits, verify=False) as http:
         yield http
 

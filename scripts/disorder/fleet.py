@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import trio
 
 from disorder.engines import Engines, LocalEngines, ProcessEngines
@@ -16,7 +17,6 @@ from smg_trio.core.engines import EngineProtocol
 from smg_trio.wire.addresses import handshake_port, parse_worker_url
 
 if TYPE_CHECKING:
-    import httpx
     import zmq
 
 MOST_WORKERS = 6
@@ -98,12 +98,17 @@ class Fleet:
         answer = await self._http.delete(f"/workers/{member.worker_id}")
         if answer.status_code != 202:
             self.faults.append(f"removing a worker: {answer.status_code} {answer.text}")
-        path = f"/workers/{member.worker_id}"
-        while (await self._http.get(path)).status_code != 404:  # noqa: ASYNC110 (the API can only be asked)
+        while not await self._is_gone(member):  # noqa: ASYNC110 (the API can only be asked)
             await trio.sleep(0.02)
         if isinstance(member.engines, LocalEngines):
             self.received += member.engines.received()
         member.scope.cancel()
+
+    async def _is_gone(self, member: Member) -> bool:
+        try:
+            return (await self._http.get(f"/workers/{member.worker_id}")).status_code == 404
+        except httpx.TransportError:
+            return False  # the front that was asked has been killed
 
     async def disturb_until(self, ends: float) -> None:
         """Break one thing after another until then; whatever comes back by itself has come back when this returns."""
