@@ -72,7 +72,7 @@ def test_the_demo_answers(installed: Path, tmp_path: Path) -> None:
 def test_every_module_can_be_imported(installed: Path, tmp_path: Path) -> None:
     program = (
         "import importlib, pkgutil, smg_trio\n"
-        "EXTRAS = 'certifi httpcore jwt mistral_common numpy opentelemetry PIL psycopg rich'.split()\n"
+        "EXTRAS = 'certifi httpcore httpcore2 httpx2 jwt mcp mistral_common numpy opentelemetry PIL psycopg rich'.split()\n"
         "for found in pkgutil.walk_packages(smg_trio.__path__, 'smg_trio.'):\n"
         "    if found.name == 'smg_trio.__main__':\n"
         "        continue\n"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -44,7 +46,9 @@ def running(programs: Path, directory: Path, *flags: str) -> Iterator[str]:
     environment = clean(directory)
     find = [programs / "python", "-c", "from smg_trio.testing.demo import DEMO_MODEL; print(DEMO_MODEL)"]
     model = subprocess.run(find, cwd=directory, env=environment, capture_output=True, text=True, check=True).stdout
-    url = f"ipc://{directory}/sockets/engine"
+    # A path of nox's own directory may be too long for a socket.
+    sockets = tempfile.mkdtemp(prefix="smg-", dir="/tmp")
+    url = f"ipc://{sockets}/engine"
     port = [programs / "smg-trio", "handshake-port", url]
     found = subprocess.run(port, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     gateway = subprocess.Popen(
@@ -75,6 +79,7 @@ def running(programs: Path, directory: Path, *flags: str) -> Iterator[str]:
         for process in (gateway, engine):
             process.kill()
             process.wait()
+        shutil.rmtree(sockets)
 
 
 def ask(url: str, token: str, **fields: Any) -> tuple[int, Any]:
