@@ -432,14 +432,13 @@ class Group:
 
         ``info``: what it registered with, if the rank is not known to have an engine yet.
 
-        Raises EngineFault with the engine's words if it failed, EngineDead if the rank is lost meanwhile. Waits
+        Raises EngineFault with the engine's words if it failed, EngineDead if the rank is lost or has no engine. Waits
         without limit: the caller owns the deadline. Cancelled, the late reply is dropped.
         """
-        client_index = 0
-        if self._process:
-            info = info or self.handshake.info(rank)
-            assert info is not None, "engines that are called have registered"
-            client_index = self._client_index(info)
+        info = info or self.handshake.info(rank)
+        if info is None:
+            raise self.disconnected("the engine is not connected")
+        client_index = self._client_index(info) if self._process else 0
         self._last_call_id += 1
         call_id = self._last_call_id
         call = self._utility_calls[call_id] = UtilityCall(rank, trio.Event())

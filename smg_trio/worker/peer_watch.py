@@ -220,8 +220,11 @@ async def reclaim(group: Group) -> None:
 
 async def _end_silence(group: Group) -> None:
     """Lose the engines that are silent, but for those that say that they are paused: they were told to say nothing."""
-    limit_s, owing = group.silence.limit_s, group.ranks_owing()
-    silent = [rank for rank in owing if not await _is_paused(group, rank)]
+    limit_s, handshake = group.silence.limit_s, group.handshake
+    owing = {rank: handshake.info(rank) for rank in group.ranks_owing()}
+    asked = [rank for rank in owing if not await _is_paused(group, rank)]
+    # Meanwhile an engine may have gone, and another have come in its place.
+    silent = [rank for rank in asked if owing[rank] is not None and handshake.info(rank) is owing[rank]]
     if silent:
         logger.warning("no engine output for %gs with in-flight requests; treating engine as dead", limit_s)
         group.lose(silent, EngineSilent(limit_s), connected=GivenUp.SILENT)

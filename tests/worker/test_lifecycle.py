@@ -240,6 +240,33 @@ async def test_a_silent_engine_that_speaks_again_is_taken_back(tmp_path: Path, a
         assert len(tokens(await collect(bench.worker, request()))) == 4
 
 
+async def test_an_engine_that_comes_while_others_are_asked_whether_they_are_paused_is_not_taken_for_silent(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with memory_bench(tmp_path, engine_count=2) as bench:
+        engines = [bench.start_engine(0), await bench.ready(1)]
+        for engine in engines:
+            engine.go_silent()
+
+        async def ask() -> None:
+            with pytest.raises(EngineDead):
+                await collect(bench.worker, request(max_tokens=8000))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            nursery.start_soon(ask)
+            for engine in engines:
+                await engine.wait_received()
+            await engines[0].wait_until(lambda: "is_scheduler_paused" in [call.method for call in engines[0].utilities])
+            bench.kill(engines[1])
+            bench.start_engine(1, load_time_s=5.0)
+        with trio.fail_after(60):
+            while bench.worker.snapshot().ranks[1].phase is not RankPhase.READY:
+                await bench.worker.wait_change()
+        assert bench.worker.snapshot().ranks[0].phase is RankPhase.WAITING
+        assert len(tokens(await collect(bench.worker, request()))) == 4
+
+
 async def test_one_garbage_frame_is_survived_and_three_in_a_row_are_not(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
