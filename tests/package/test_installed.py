@@ -70,8 +70,8 @@ def test_the_demo_answers(installed: Path, tmp_path: Path) -> None:
 
 
 EXTRAS = (
-    "certifi", "httpcore", "httpcore2", "httpx2", "jwt", "mcp", "mistral_common", "numpy", "opentelemetry", "PIL", "psycopg",
-    "rich",
+    "certifi", "httpcore", "httpcore2", "httpx2", "jwt", "mcp", "mistral_common", "numpy", "opentelemetry", "PIL",
+    "psycopg", "rich",
 )  # fmt: skip
 """What modules for extras import."""
 
